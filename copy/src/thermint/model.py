@@ -1,0 +1,201 @@
+"""What a user gives us, a Model, and all that is known of it at one point, an Evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+if TYPE_CHECKING:
+    from numpyro.distributions import Distribution
+
+
+@dataclass(frozen=True)
+class Model:
+    """A Bayesian model as functions of one flat vector of real parameters.
+
+    Args:
+        log_likelihood: ``theta[d] -> scalar``, differentiable by JAX. ``-inf`` where the likelihood is zero.
+        log_prior: ``theta[d] -> scalar``, the *normalised* log density of the prior.
+        sample_prior: ``key -> theta[d]``, one independent draw from the prior.
+        metric: ``theta[d] -> (fisher[d, d], prior_curvature[d, d])``: the Fisher information of the likelihood, and
+            minus the Hessian of ``log_prior``. The metric at inverse temperature t is ``t * fisher + prior_curvature``.
+        constrain: ``theta[d] -> {"name": value}``, the named values that a user knows.
+        names: one name for each entry of theta.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from thermint import Model
+        >>> def normal(x):
+        ...     return -0.5 * jnp.sum(x**2) - 0.5 * x.size * jnp.log(2 * jnp.pi)
+        >>> model = Model(
+        ...     log_likelihood=lambda theta: normal(theta - 1.0),
+        ...     log_prior=normal,
+        ...     sample_prior=lambda key: jax.random.normal(key, (2,)),
+        ... )
+        >>> model.dimension
+        2
+    """
+
+    log_likelihood: Callable[[Array], Array]
+    log_prior: Callable[[Array], Array]
+    sample_prior: Callable[[Array], Array]
+    metric: Callable[[Array], tuple[Array, Array]] | None = None
+    constrain: Callable[[Array], dict[str, Array]] | None = None
+    names: tuple[str, ...] | None = None
+
+    @property
+    def dimension(self) -> int:
+        """The number of real parameters."""
+        return jax.eval_shape(self.sample_prior, jax.random.key(0)).size
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """``names``, or ``theta[0], theta[1], ...`` where the user gave none."""
+        return self.names or tuple(f"theta[{i}]" for i in range(self.dimension))
+
+    @staticmethod
+    def from_prior(prior: Mapping[str, Distribution], log_likelihood: Callable[[dict[str, Array]], Array]) -> Model:
+        """Build a model from NumPyro distributions, one for each named parameter.
+
+        Constrained parameters (scales, probabilities, simplices, ...) are mapped to the real line by NumPyro's
+        bijections, and the Jacobian is part of the prior.
+
+        Args:
+            prior: ``{"name": distribution}``; proper, continuous and independent of each other.
+            log_likelihood: ``{"name": value} -> scalar``, a function of the constrained values.
+
+        Raises:
+            ValueError: a distribution is discrete, improper or has invalid parameters; the message names it.
+
+        Example:
+            >>> import numpyro.distributions as dist
+            >>> y = jnp.array([1.2, 0.8, 1.9])
+            >>> model = Model.from_prior(
+            ...     {"mean": dist.Normal(0, 10), "scale": dist.HalfNormal(2)},
+            ...     lambda p: dist.Normal(p["mean"], p["scale"]).log_prob(y).sum(),
+            ... )
+            >>> model.parameter_names
+            ('mean', 'scale')
+        """
+        from thermint.priors import unconstrained
+
+        return unconstrained(prior, log_likelihood)
+
+
+class Evaluation(NamedTuple):
+    """Everything the samplers and estimators need to know of one point (or, with leading axes, of many).
+
+    It is computed once per proposal. Tempering, swapping and control variates are arithmetic on it.
+    """
+
+    position: Array  # [d]
+    log_likelihood: Array  # []
+    log_prior: Array  # []
+    grad_log_likelihood: Array  # [d]
+    grad_log_prior: Array  # [d]
+    fisher: Array | None = None  # [d, d]
+    prior_curvature: Array | None = None  # [d, d]
+
+
+def evaluate(model: Model, position: Array) -> Evaluation:
+    """Values, both gradients and the parts of the metric at one position, in one pass."""
+    log_likelihood, grad_log_likelihood = jax.value_and_grad(model.log_likelihood)(position)
+    log_prior, grad_log_prior = jax.value_and_grad(model.log_prior)(position)
+    fisher, prior_curvature = model.metric(position) if model.metric else (None, None)
+    return Evaluation(position, log_likelihood, log_prior, grad_log_likelihood, grad_log_prior, fisher, prior_curvature)
+
+
+def tempered(state: Evaluation, t: Array) -> Array:
+    """Log density of the power posterior, up to its constant: log prior + t * log likelihood (0 * -inf is 0)."""
+    return state.log_prior + jnp.where(t > 0, t * state.log_likelihood, 0.0)
+
+
+def score(state: Evaluation, t: Array) -> Array:
+    """Gradient of `tempered`, equal to -2 z of the paper (Eqn. "Z path")."""
+    return state.grad_log_prior + t * state.grad_log_likelihood
+
+
+def choose(condition: Array, new: Any, old: Any) -> Any:
+    """Take ``new`` where the scalar condition holds, leaf by leaf."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+
+def check_shapes(model: Model) -> None:
+    """Refuse functions that do not return what a Model's functions return, by name; nothing is run."""
+    theta = jax.eval_shape(model.sample_prior, jax.random.key(0))
+    if not (isinstance(theta, jax.ShapeDtypeStruct) and theta.ndim == 1 and jnp.issubdtype(theta.dtype, jnp.floating)):
+        raise TypeError(f"sample_prior must return one flat vector of floats, not {theta}. Ravel the draw.")
+    theta = jax.ShapeDtypeStruct(theta.shape, jnp.float64)
+    d = theta.size
+    for name in ("log_likelihood", "log_prior"):
+        value = jax.eval_shape(getattr(model, name), theta)
+        if getattr(value, "shape", None) != ():
+            raise TypeError(
+                f"{name} must return a scalar, but returned {value} for theta of shape ({d},). "
+                "Did you forget to sum over the observations?"
+            )
+        if value.dtype != jnp.float64:
+            raise TypeError(
+                f"{name} returns {value.dtype}, which is too coarse for an evidence. Use float64 data "
+                "and do not cast: thermint passes a float64 theta."
+            )
+    if model.metric:
+        parts = jax.eval_shape(model.metric, theta)
+        if [getattr(part, "shape", None) for part in parts] != [(d, d), (d, d)]:
+            raise TypeError(f"metric must return (fisher[{d}, {d}], prior_curvature[{d}, {d}]), but returned {parts}.")
+    if model.names is not None and len(model.names) != d:
+        raise ValueError(f"names has {len(model.names)} entries for a theta of {d}.")
+
+
+def check_values(model: Model, start: Evaluation) -> None:
+    """Refuse a model whose values at prior draws are NaN or +inf, or whose likelihood is zero at all of them.
+
+    Args:
+        model: for the names of its parameters.
+        start: evaluations at draws from the prior, with any leading axes.
+    """
+    flat = jax.tree.map(lambda a: np.asarray(a).reshape(-1, *a.shape[start.log_prior.ndim :]), start)
+    supported = flat.log_likelihood > -np.inf
+    checks = {
+        "sample_prior": (~np.isfinite(flat.position), "It must return finite values."),
+        "log_prior": (
+            ~np.isfinite(flat.log_prior),
+            "It must be finite wherever sample_prior can go; do the two describe the same distribution?",
+        ),
+        "log_likelihood": (
+            np.isnan(flat.log_likelihood) | (flat.log_likelihood == np.inf),
+            "Return -inf where the likelihood is zero, and guard divisions, logarithms and overflow elsewhere.",
+        ),
+        "the gradient of log_prior": (~np.isfinite(flat.grad_log_prior), _GRADIENT_HINT),
+        "the gradient of log_likelihood": (
+            ~np.isfinite(flat.grad_log_likelihood) & supported[:, None],
+            _GRADIENT_HINT,
+        ),
+    }
+    for name, (bad, remedy) in checks.items():
+        bad = bad.reshape(len(bad), -1).any(axis=1)
+        if bad.any():
+            where = ", ".join(
+                f"{n} = {v:.6g}" for n, v in zip(model.parameter_names, flat.position[bad][0], strict=True)
+            )
+            raise ValueError(
+                f"{name} is NaN or infinite at {bad.sum()} of {len(bad)} draws from the prior, for example at "
+                f"{where} (on the unconstrained scale). {remedy}"
+            )
+    if not supported.any():
+        raise ValueError(
+            f"log_likelihood is -inf at all {len(supported)} draws from the prior: the prior hardly ever produces "
+            "parameters that can explain the data. Check the likelihood's support, or use a narrower prior."
+        )
+
+
+_GRADIENT_HINT = (
+    "A finite value with a gradient that is not usually comes from jnp.where around an undefined branch: "
+    "make the argument safe *inside* the branch as well."
+)

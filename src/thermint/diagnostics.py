@@ -1,0 +1,80 @@
+"""What can be seen to be wrong, per rung and in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from thermint.ladders import Ladder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def convergence(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Effective sample size (bulk) and split R-hat of the log likelihood at every rung, by arviz-stats.
+
+    Args:
+        g: log likelihood, [population, draw, rung].
+    """
+    from arviz_stats.base import array_stats
+
+    rungs = np.moveaxis(g, 2, 0)
+    moves = np.ptp(rungs, axis=(1, 2)) > 0
+    ess, r_hat = np.full(len(rungs), np.nan), np.full(len(rungs), np.nan)
+    if g.shape[1] >= 4:
+        for i in np.flatnonzero(moves):
+            ess[i] = array_stats.ess(rungs[i], chain_axis=0, draw_axis=1)
+            r_hat[i] = array_stats.rhat(rungs[i], chain_axis=0, draw_axis=1)
+    return ess, r_hat
+
+
+def swap_rates(g: np.ndarray, ladder: Ladder) -> np.ndarray:
+    """Mean acceptance probability of a swap with the next rung, [rung]; NaN for the last."""
+    log_ratio = np.diff(ladder) * (g[..., :-1] - g[..., 1:])
+    return np.append(np.exp(np.minimum(log_ratio, 0.0)).mean(axis=(0, 1)), np.nan)
+
+
+def rung_warnings(rungs: pd.DataFrame) -> list[str]:
+    """Look at the table of rungs and say what is wrong."""
+    found = []
+    bad = np.flatnonzero(rungs["r_hat"] > 1.05)
+    if len(bad):
+        worst = int(np.nanargmax(rungs["r_hat"]))
+        found.append(
+            f"not converged: R-hat of the log likelihood exceeds 1.05 at {_rungs(bad)} (largest "
+            f"{rungs['r_hat'].max():.2f} at rung {worst}), so draws of different populations do not agree yet and the "
+            "error may be too small. Increase draws."
+        )
+    # The last rung has no next one: its swap rate is NaN, which compares as false.
+    bad = np.flatnonzero(rungs["swap_rate"] < 0.1)
+    if len(bad):
+        found.append(
+            f"swaps between neighbours are accepted less than one time in ten at {_rungs(bad)}: modes found at low t "
+            "may not reach t = 1. Put more rungs there."
+        )
+    bad = np.flatnonzero(rungs["acceptance"].iloc[1:] < 0.1) + 1
+    if len(bad):
+        found.append(
+            f"moves are accepted less than one time in ten at {_rungs(bad)}: the kernel does not suit the model there. "
+            "Try another kernel, or write the model with parameters of similar scale."
+        )
+    mean, error = rungs["mean"].to_numpy(), rungs["error"].to_numpy()
+    drop = mean[:-1] - mean[1:]
+    bad = np.flatnonzero(drop > 5 * np.hypot(error[1:], error[:-1]) + 1e-9 * np.abs(mean[1:]))
+    if len(bad):
+        found.append(
+            f"the mean log likelihood falls from rung {bad[0]} to rung {bad[0] + 1} by {drop[bad[0]]:.3g}, more than "
+            "five standard errors, although it must rise with t: these rungs have not converged. Increase draws."
+        )
+    return found
+
+
+def _rungs(indices: np.ndarray) -> str:
+    """Name rungs: 'rung 3', 'rungs 3, 4, 7' or '12 rungs from 3 to 20'."""
+    if len(indices) == 1:
+        return f"rung {indices[0]}"
+    if len(indices) <= 5:
+        return "rungs " + ", ".join(map(str, indices))
+    return f"{len(indices)} rungs between {indices[0]} and {indices[-1]}"

@@ -1,0 +1,69 @@
+"""Draws from the whole ladder: what samplers make and estimators read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from thermint.ladders import as_ladder
+
+Array = jax.Array | npt.NDArray[np.float64]
+
+
+class Draws(NamedTuple):
+    """Draws from every power posterior of a ladder, by thermint's sampler or any other.
+
+    The axes are population (independent replicas of the whole ladder), draw, rung, and the parameter's index.
+
+    Attributes:
+        ladder: inverse temperatures, from 0 to 1.
+        position: parameters on the real line.
+        log_likelihood: log p(y | theta).
+        log_prior: normalised log p(theta).
+        grad_log_likelihood: gradient with respect to the position.
+        grad_log_prior: likewise.
+        acceptance: probability with which each move was accepted, if known; NaN where the model was NaN. At rung 0 a
+            move is a fresh draw from the prior, accepted with probability 1 if its likelihood is not zero, else 0.
+    """
+
+    ladder: Array  # [rung]
+    position: Array  # [population, draw, rung, d]
+    log_likelihood: Array  # [population, draw, rung]
+    log_prior: Array  # [population, draw, rung]
+    grad_log_likelihood: Array  # [population, draw, rung, d]
+    grad_log_prior: Array  # [population, draw, rung, d]
+    acceptance: Array | None = None  # [population, draw, rung]
+
+    def block(self, start: int, stop: int) -> Draws:
+        """Take the draws from ``start`` to ``stop`` of every population and rung."""
+        return self._replace(**{name: a[:, start:stop] for name, a in self._series().items()})
+
+    def _series(self) -> dict[str, Array]:
+        return {name: a for name, a in self._asdict().items() if name != "ladder" and a is not None}
+
+
+def check_draws(draws: Draws) -> Draws:
+    """Return the draws as float64 arrays, or say which field is wrong.
+
+    Raises:
+        ValueError: shapes that do not fit each other, a bad ladder, or values that are not finite.
+    """
+    ladder = as_ladder(draws.ladder)
+    draws = jax.tree.map(lambda a: np.asarray(a, dtype=np.float64), draws)
+    if draws.position.ndim != 4:
+        raise ValueError(f"position must have axes [population, draw, rung, d]; it has shape {draws.position.shape}.")
+    for name, array in draws._series().items():
+        expected = draws.position.shape[: 4 if "grad" in name or name == "position" else 3]
+        if array.shape != expected:
+            raise ValueError(
+                f"{name} has shape {array.shape}; with position {draws.position.shape} it must be {expected}."
+            )
+        if name != "acceptance" and not np.all(np.isfinite(array)):
+            population, draw, rung = np.argwhere(~np.isfinite(array))[0][:3]
+            raise ValueError(f"{name} is not finite at population {population}, draw {draw}, rung {rung}.")
+    if draws.position.shape[2] != len(ladder):
+        raise ValueError(f"ladder has {len(ladder)} rungs but the draws have {draws.position.shape[2]}.")
+    return draws._replace(ladder=ladder)

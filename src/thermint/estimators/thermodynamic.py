@@ -1,0 +1,48 @@
+"""The controlled thermodynamic integral (paper, Eqn. "cont path samp")."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from thermint.control import Controlled
+from thermint.frame import Frame
+from thermint.ladders import Ladder
+from thermint.quadrature import Rule, quadrature_error
+
+
+class Integral(NamedTuple):
+    """The integral of E_t[g] over t, and what its error is made of."""
+
+    value: float
+    series: np.ndarray  # [batch, population], whose mean varies as the value does
+    quadrature_error: float
+    mean: np.ndarray  # [rung], E_t[g]
+    variance: np.ndarray  # [rung], V_t[g]
+
+
+def integrate(controlled: Controlled, number: np.ndarray, frame: Frame, ladder: Ladder, rule: Rule) -> Integral:
+    """Integrate E_t[g] along the ladder.
+
+    Args:
+        controlled: batch means of y = (g - centre) / spread and of y^2.
+        number: [batch], of draws in each.
+        frame: centre and spread of every rung.
+        ladder: inverse temperatures.
+        rule: quadrature weights for means and variances.
+    """
+    centre, spread = np.asarray(frame.centre), np.asarray(frame.spread)
+    y, y2 = np.average(controlled.mean.mean(axis=1), axis=0, weights=number).T
+    mean, variance = centre + spread * y, spread**2 * (y2 - y**2)
+    mean_weights, variance_weights = rule(ladder)
+    # V = y2 - y^2 is nonlinear; what varies from batch to batch is the linear part of its expansion (delta method).
+    batch_y, batch_y2 = controlled.mean[..., 0], controlled.mean[..., 1]
+    series = mean_weights * spread * batch_y + variance_weights * spread**2 * (batch_y2 - 2 * y * batch_y)
+    return Integral(
+        value=float(mean_weights @ mean + variance_weights @ variance),
+        series=series.sum(axis=-1),
+        quadrature_error=quadrature_error(rule, ladder, mean, variance),
+        mean=mean,
+        variance=variance,
+    )

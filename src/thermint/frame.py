@@ -1,0 +1,42 @@
+"""The coordinates in which features are built: frozen before the draws that count, so that features can be added.
+
+Polynomial spaces are affine-invariant: the frame changes the conditioning of the arithmetic and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from thermint.draws import Draws
+
+
+class Frame(NamedTuple):
+    """Moments of every rung."""
+
+    mean: np.ndarray  # [rung, d]
+    factor: np.ndarray  # [rung, d, d], lower Cholesky factor of the covariance
+    centre: np.ndarray  # [rung], of the log likelihood g
+    spread: np.ndarray  # [rung], standard deviation of g
+
+
+def frame_of(draws: Draws) -> Frame:
+    """Take the moments of draws, all populations together; covariances shrink to their diagonal where draws are few."""
+    position, g = np.asarray(draws.position), np.asarray(draws.log_likelihood)
+    theta = np.moveaxis(position, 2, 0).reshape(len(draws.ladder), -1, position.shape[-1])  # [rung, draw, d]
+    _, n, d = theta.shape
+    mean = theta.mean(axis=1)
+    deviation = theta - mean[:, None]
+    covariance = deviation.mT @ deviation / n
+    variance = np.einsum("rii->ri", covariance)
+    # A rung that did not move at all borrows a little of the others' variance.
+    variance = np.maximum(variance, 1e-8 * variance.max(axis=0))
+    weight = n / (n + 2 * d)
+    spread = g.std(axis=(0, 1))
+    return Frame(
+        mean=mean,
+        factor=np.linalg.cholesky(weight * covariance + (1 - weight) * variance[:, :, None] * np.eye(d)),
+        centre=g.mean(axis=(0, 1)),
+        spread=np.where(spread > 0, spread, 1.0),
+    )

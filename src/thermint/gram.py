@@ -1,0 +1,84 @@
+"""Sums of features: all that the estimators need of the draws, in memory that does not grow with their number."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+
+from thermint.basis import size, stein_features
+from thermint.draws import Draws
+from thermint.frame import Frame
+from thermint.model import Evaluation, score
+
+TARGETS = 2  # y = (g - centre) / spread, and y^2
+
+
+class Gram(NamedTuple):
+    """First moments per batch and second moments per fold of the vector [1, y, y^2, features].
+
+    A batch is a block of consecutive draws of one population; a fold is a run of batches, the same in every population.
+    """
+
+    frame: Frame
+    number: Array  # [batch], draws of one population in it
+    first: Array  # [batch, population, rung, feature], sums
+    second: Array  # [fold, rung, feature, feature], sums
+
+    @property
+    def fold(self) -> np.ndarray:
+        """The fold to which each batch belongs, [batch]."""
+        batches, folds = len(self.number), len(self.second)
+        return np.arange(batches) * folds // batches
+
+
+def empty(frame: Frame, *, populations: int, batches: int, folds: int, degree: int, cross: bool) -> Gram:
+    """Make a Gram of no draws."""
+    rungs, d = frame.mean.shape
+    width = 1 + TARGETS + size(d, degree, cross)
+    return Gram(
+        frame=frame,
+        number=jnp.zeros(batches),
+        first=jnp.zeros((batches, populations, rungs, width)),
+        second=jnp.zeros((folds, rungs, width, width)),
+    )
+
+
+@partial(jax.jit, static_argnames=("degree", "cross"), donate_argnames=("gram",))
+def accumulate(gram: Gram, draws: Draws, weight: Array, batch: Array, fold: Array, *, degree: int, cross: bool) -> Gram:
+    """Add a chunk of draws to one batch.
+
+    Args:
+        gram: what was accumulated so far; its memory is reused.
+        draws: a chunk.
+        weight: [draw], 1 for draws that count and 0 for padding.
+        batch: index of the batch they belong to.
+        fold: index of the batch's fold.
+        degree: of the trial functions.
+        cross: whether these include products of different coordinates.
+    """
+
+    def of_rung(frame: Frame, t: Array, state: Evaluation) -> tuple[Array, Array]:
+        populations, length = state.log_prior.shape
+        state = jax.tree.map(lambda a: a.reshape(populations * length, *a.shape[2:]), state)
+        x = solve_triangular(frame.factor, (state.position - frame.mean).T, lower=True)
+        whitened_score = jnp.matmul(jax.vmap(score, (0, None))(state, t), frame.factor).T
+        features = stein_features(x, whitened_score, degree, cross)
+        y = (state.log_likelihood - frame.centre) / frame.spread
+        rows = jnp.concatenate([jnp.stack([jnp.ones_like(y), y, y**2]), features])
+        weighted = rows * jnp.tile(weight, populations)
+        first = weighted.reshape(len(rows), populations, length).sum(axis=-1).T
+        return first, weighted @ rows.T
+
+    state = Evaluation(*map(jnp.asarray, draws[1:6]))
+    first, second = jax.vmap(of_rung, in_axes=(0, 0, 2), out_axes=(1, 0))(gram.frame, jnp.asarray(draws.ladder), state)
+    return gram._replace(
+        number=gram.number.at[batch].add(weight.sum()),
+        first=gram.first.at[batch].add(first),
+        second=gram.second.at[fold].add(second),
+    )

@@ -1,0 +1,18 @@
+"""MALA with a constant metric, adapted to the covariance of the rung."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jax import Array
+
+from thermint.kernels.base import Info, Params, langevin, target_acceptance
+from thermint.model import Evaluation
+
+
+@target_acceptance(0.6)
+def mala(
+    key: Array, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
+) -> tuple[Evaluation, Info]:
+    """Langevin move with the rung's adapted precision as metric; for models that give none."""
+    return langevin(key, state, t, params.step_size, lambda point: params.precision_factor, evaluate)

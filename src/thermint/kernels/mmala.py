@@ -1,0 +1,30 @@
+"""Simplified manifold MALA: the metric follows the position (paper, Supplement)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax import Array
+
+from thermint.kernels.base import Info, Params, langevin, target_acceptance
+from thermint.model import Evaluation
+
+
+@target_acceptance(0.6)
+def mmala(
+    key: Array, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
+) -> tuple[Evaluation, Info]:
+    """Langevin move with the metric t F + H of the state; for models that give a metric.
+
+    Where that matrix is not positive definite, the metric is the rung's adapted precision. Which of the two is used
+    depends on the state alone, so that detailed balance holds.
+    """
+
+    def factor(point: Evaluation) -> Array:
+        if point.fisher is None or point.prior_curvature is None:
+            raise ValueError("kernel mmala needs a model with a metric; use kernels.mala for one without.")
+        L = jnp.linalg.cholesky(t * point.fisher + point.prior_curvature)  # NaN where not positive definite
+        return jnp.where(jnp.all(jnp.isfinite(L)), L, params.precision_factor)
+
+    return langevin(key, state, t, params.step_size, factor, evaluate)

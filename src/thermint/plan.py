@@ -1,0 +1,120 @@
+"""How draws are cut into chunks, batches and folds, and which features are made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from thermint import basis
+from thermint import gram as grams
+from thermint.draws import Draws
+from thermint.frame import Frame
+from thermint.gram import Gram
+from thermint.quadrature import RULES
+
+LONGEST_CHUNK = 100  # draws of one population and rung that are held at a time
+LARGEST_GRAM = 2**30  # bytes
+AUTO_DEGREE = 2
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The numbers behind an estimate, fixed before the first draw."""
+
+    length: int  # draws of a chunk
+    chunks: int  # of a batch
+    batches: int  # of a population
+    sizes: tuple[int, ...]  # number of features of degree 0, 1, ...
+    fixed: bool  # the same degree at every rung
+    cross: bool  # trial functions with products of different coordinates
+    rule: str
+    crossfit: bool
+
+    @property
+    def degree(self) -> int:
+        """The highest degree of the trial functions."""
+        return len(self.sizes) - 1
+
+    def empty(self, frame: Frame, populations: int) -> Gram:
+        """Make the Gram that this plan fills."""
+        return grams.empty(
+            frame, populations=populations, batches=self.batches, folds=FOLDS, degree=self.degree, cross=self.cross
+        )
+
+    def accumulate(self, gram: Gram, draws: Draws, batch: int, weight: np.ndarray | None = None) -> Gram:
+        """Add a chunk of draws to a batch; those of weight 0 do not count."""
+        weight = np.ones(draws.log_prior.shape[1]) if weight is None else weight
+        fold = gram.fold[batch]
+        return grams.accumulate(
+            gram,
+            draws,
+            jnp.asarray(weight),
+            jnp.asarray(batch),
+            jnp.asarray(fold),
+            degree=self.degree,
+            cross=self.cross,
+        )
+
+
+def make_plan(
+    *, draws: int, populations: int, rungs: int, dimension: int, degree: int | str, rule: str | None, crossfit: bool
+) -> Plan:
+    """Read the options of an estimate.
+
+    Raises:
+        ValueError: an option that cannot work; the message names it and what would.
+    """
+    require_whole("draws", draws, at_least=1)
+    require_whole("populations", populations, at_least=1)
+    if draws < 2 * FOLDS:
+        raise ValueError(f"draws = {draws}: an error bar needs at least {2 * FOLDS} draws a rung.")
+    rule = rule or "second-order"
+    if rule not in RULES:
+        raise ValueError(f"rule = {rule!r}: it must be one of {', '.join(map(repr, RULES))}.")
+    fixed = degree != "auto"
+    if fixed:
+        require_whole("degree", degree, at_least=0)
+    sizes, cross = _features(draws * populations, dimension, degree)
+
+    need = FOLDS * rungs * (1 + grams.TARGETS + sizes[-1]) ** 2 * 8
+    if need > LARGEST_GRAM:
+        raise ValueError(
+            f"degree = {degree} makes {sizes[-1]} features of {dimension} parameters at each of {rungs} rungs, and "
+            f"their cross-products take {need / 2**30:.1f} GiB. Use a lower degree or fewer rungs."
+        )
+    if not crossfit and sizes[-1] >= draws * populations - 1:
+        raise ValueError(
+            f"degree = {degree} has {sizes[-1]} coefficients to fit to {draws * populations} draws a rung. Increase "
+            "draws, use a lower degree, or crossfit=True."
+        )
+    batches = FOLDS * min(5 if populations == 1 else 4, draws // FOLDS)
+    per_batch = -(-draws // batches)
+    chunks = -(-per_batch // LONGEST_CHUNK)
+    return Plan(-(-per_batch // chunks), chunks, batches, sizes, fixed, cross, rule, crossfit)
+
+
+def _features(draws: int, d: int, degree: int | str) -> tuple[tuple[int, ...], bool]:
+    """Return the number of features for each degree, and whether they include cross terms.
+
+    "auto" keeps to a fifth as many features as a rung has draws, dropping cross terms first.
+    """
+    if degree != "auto":
+        return tuple(basis.size(d, k) for k in range(int(degree) + 1)), True
+    cross = basis.size(d, AUTO_DEGREE) <= draws / 5
+    sizes = [basis.size(d, k, cross) for k in range(AUTO_DEGREE + 1)]
+    return tuple(size for size in sizes if size <= draws / 5), cross
+
+
+def name_of(function: Any) -> str:
+    """Return the name under which a kernel or swap is recorded."""
+    return getattr(function, "__name__", repr(function))
+
+
+def require_whole(name: str, value: Any, at_least: int) -> None:
+    """Refuse an option that is not a whole number, or too small."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
+        raise ValueError(f"{name} = {value!r}: it must be a whole number, at least {at_least}.")

@@ -1,0 +1,154 @@
+"""From NumPyro distributions to a Model on the real line, and the check that a prior is normalised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.flatten_util import ravel_pytree
+from numpyro import distributions as dist
+from numpyro.distributions.transforms import Transform, biject_to
+from scipy import stats
+
+from thermint.model import Model
+
+
+def unconstrained(prior: Mapping[str, dist.Distribution], log_likelihood: Callable[[dict[str, Array]], Array]) -> Model:
+    """Implement `Model.from_prior`."""
+    if not prior:
+        raise ValueError("prior is empty: give at least one parameter and its NumPyro distribution.")
+    transforms = {name: _bijection(name, distribution) for name, distribution in prior.items()}
+
+    def draw(key: Array) -> dict[str, Array]:
+        keys = jax.random.split(key, len(prior))
+        return {
+            name: transforms[name].inv(distribution.sample(k).astype(float))
+            for k, (name, distribution) in zip(keys, prior.items(), strict=True)
+        }
+
+    example = draw(jax.random.key(0))
+    # ravel_pytree sorts dictionaries by key; a list keeps the order in which the user named the parameters.
+    _, unravel = ravel_pytree([example[name] for name in prior])
+
+    def named(theta: Array) -> dict[str, Array]:
+        return dict(zip(prior, unravel(theta), strict=True))
+
+    def constrain(theta: Array) -> dict[str, Array]:
+        return {name: transforms[name](u) for name, u in named(theta).items()}
+
+    def log_prior(theta: Array) -> Array:
+        total = jnp.zeros(())
+        for name, u in named(theta).items():
+            value = transforms[name](u)
+            total += jnp.sum(prior[name].log_prob(value))
+            total += jnp.sum(transforms[name].log_abs_det_jacobian(u, value))
+        return total
+
+    return Model(
+        log_likelihood=lambda theta: log_likelihood(constrain(theta)),
+        log_prior=log_prior,
+        sample_prior=lambda key: ravel_pytree(list(draw(key).values()))[0],
+        constrain=constrain,
+        names=tuple(f"{name}{index}" for name in prior for index in _subscripts(example[name].shape)),
+    )
+
+
+def _subscripts(shape: tuple[int, ...]) -> list[str]:
+    """['[0]', '[1]', ...], or [''] for a scalar."""
+    return [f"[{', '.join(map(str, index))}]" if shape else "" for index in np.ndindex(*shape)]
+
+
+def _bijection(name: str, distribution: dist.Distribution) -> Transform:
+    """Map the real line onto the distribution's support, refusing what is no proper continuous prior."""
+    if not isinstance(distribution, dist.Distribution):
+        raise ValueError(f"the prior of {name!r} is a {type(distribution).__name__}, not a NumPyro distribution.")
+    layer = distribution
+    while layer is not None:
+        # A mask drops terms of the log density, which is how NumPyro writes flat priors.
+        if isinstance(layer, dist.ImproperUniform | dist.MaskedDistribution | dist.Unit):
+            raise ValueError(
+                f"the prior of {name!r} ({type(layer).__name__}) is improper: it has no normalising constant, so the "
+                "evidence is not defined. Use a proper distribution, wide if you know little."
+            )
+        if isinstance(layer, dist.Delta):
+            raise ValueError(f"the prior of {name!r} is a point mass: put the constant into log_likelihood instead.")
+        layer = getattr(layer, "base_dist", None)
+    if distribution.is_discrete:
+        raise ValueError(
+            f"the prior of {name!r} ({type(distribution).__name__}) is discrete: sum it out of the likelihood."
+        )
+    value = distribution.sample(jax.random.key(0))
+    if not np.all(np.isfinite(distribution.log_prob(value))):
+        raise ValueError(
+            f"the prior of {name!r} ({type(distribution).__name__}) has log density {distribution.log_prob(value)} "
+            f"at its own draw {value}: check its parameters."
+        )
+    try:
+        return biject_to(distribution.support)
+    except NotImplementedError as error:
+        raise ValueError(f"NumPyro knows no map from the real line to the support of {name!r}.") from error
+
+
+@cache
+def check_normalised(model: Model) -> None:
+    """Refuse a prior whose density clearly does not integrate to one.
+
+    In one dimension the density is integrated numerically. In up to ten, a narrow normal density r placed among prior
+    draws is averaged over them: E[r(theta) / p(theta)] is 1 over the integral of p, if the draws come from p. That also
+    notices a ``sample_prior`` that draws from something else. It stays silent where the average is too noisy to tell.
+    """
+    d = model.dimension
+    if d == 1:
+        total, noise = _integral(model)
+    elif d <= 10:
+        total, noise = _reciprocal_average(model)
+    else:
+        return
+    if abs(np.log(total)) > 0.02 + 6 * noise:
+        raise ValueError(
+            f"log_prior is not normalised: exp(log_prior) integrates to about {total:.4g} instead of 1, which would "
+            f"shift the log evidence by {np.log(total):.3g}. Subtract that constant from log_prior (or build the prior "
+            "from NumPyro distributions with Model.from_prior), and check that sample_prior draws from the same prior."
+        )
+
+
+def _integral(model: Model) -> tuple[float, float]:
+    """Integrate a one-dimensional prior density numerically; the error is negligible.
+
+    The grid is uniform in asinh of the standardised value, dense in the middle and reaching far into the tails.
+    """
+    draws, _ = _prior_sample(model, 999)
+    low, centre, high = np.quantile(draws, [0.25, 0.5, 0.75])
+    u = np.linspace(-30.0, 30.0, 40001)
+    x = centre + (high - low) * np.sinh(u)
+    density = np.exp(np.asarray(jax.jit(jax.vmap(model.log_prior))(jnp.asarray(x[:, None]))))
+    return float(np.trapezoid(np.nan_to_num(density) * (high - low) * np.cosh(u), u)), 0.0
+
+
+def _reciprocal_average(model: Model) -> tuple[float, float]:
+    """Estimate the integral of exp(log_prior), with its relative standard error, from prior draws."""
+    theta, log_p = _prior_sample(model, 4000)
+    scaled = theta / np.subtract(*np.quantile(theta, [0.75, 0.25], axis=0))
+    distance = np.linalg.norm(scaled[:200, None] - scaled, axis=-1)
+    # The most crowded of 200 places: well inside the support, and inside one mode if there are several.
+    centre = np.argmin(np.partition(distance, 400, axis=1)[:, 400])
+    near = theta[np.argsort(distance[centre])[:400]]
+    log_r = stats.multivariate_normal.logpdf(theta, near.mean(axis=0), np.cov(near.T) / 4)
+    ratio = np.exp(log_r - log_p)
+    return float(1 / ratio.mean()), float(ratio.std() / ratio.mean() / np.sqrt(len(ratio)))
+
+
+def _prior_sample(model: Model, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw from the prior, [number, d], and evaluate its log density there, [number]."""
+
+    @jax.jit
+    def draw(key: Array) -> tuple[Array, Array]:
+        theta = jax.vmap(model.sample_prior)(jax.random.split(key, number)).astype(float)
+        return theta, jax.vmap(model.log_prior)(theta)
+
+    theta, log_prior = draw(jax.random.key(0))
+    return np.asarray(theta), np.asarray(log_prior)

@@ -1,0 +1,90 @@
+"""The answer: a log evidence, its error, and where the error comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A log evidence with its error budget.
+
+    Attributes:
+        log_evidence: log p(y | model).
+        standard_error: Monte Carlo and quadrature error, added in quadrature.
+        mc_error: Monte Carlo error of the whole integral, correlation between draws and between rungs included.
+        quadrature_error: estimated error of the rule along the ladder.
+        degrees_of_freedom: behind the Monte Carlo error; `interval` takes its quantiles accordingly.
+        evaluations: how often the likelihood (with its gradient) was evaluated, warm-up included.
+        seconds: wall time, compilation included.
+        warnings: what went wrong or may have, why it matters and what to do; empty if nothing was seen.
+        rungs: one row for each rung: its t, mean and variance of the log likelihood, diagnostics.
+        settings: what it takes to repeat the run.
+    """
+
+    log_evidence: float
+    standard_error: float
+    mc_error: float
+    quadrature_error: float
+    degrees_of_freedom: float
+    evaluations: int
+    seconds: float
+    warnings: tuple[str, ...]
+    rungs: pd.DataFrame = field(repr=False)
+    settings: dict[str, Any] = field(repr=False)
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the confidence interval of the log evidence at the given level."""
+        from scipy import stats
+
+        if not 0 < level < 1:
+            raise ValueError(f"level = {level}: it must lie between 0 and 1, such as 0.95.")
+        half = float(stats.t.isf((1 - level) / 2, self.degrees_of_freedom)) * self.standard_error
+        return self.log_evidence - half, self.log_evidence + half
+
+    def __str__(self) -> str:
+        low, high = self.interval()
+        lines = [
+            f"log evidence  {plus_minus(self.log_evidence, self.standard_error)}",
+            f"  95 % interval {low:.{digits(self.standard_error)}f} to {high:.{digits(self.standard_error)}f}",
+            f"  error: Monte Carlo {self.mc_error:.2g}, quadrature {self.quadrature_error:.2g}",
+            f"  {self.evaluations:,} likelihood evaluations, {self.seconds:.1f} s",
+        ]
+        return "\n".join(lines + [f"  warning: {warning}" for warning in self.warnings])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all fields as plain Python values, for JSON; NaN becomes None."""
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {key: plain(item) for key, item in value.items()}
+            if isinstance(value, list | tuple):
+                return [plain(item) for item in value]
+            if isinstance(value, np.generic):
+                value = value.item()
+            return None if isinstance(value, float) and not np.isfinite(value) else value
+
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return plain(fields | {"rungs": self.rungs.reset_index().to_dict("list")})
+
+
+def digits(error: float) -> int:
+    """Return how many decimals to print, so that two digits of the error show (at most 10)."""
+    if not np.isfinite(error):
+        return 4
+    return int(np.clip(1 - np.floor(np.log10(max(error, 1e-300))), 0, 10))
+
+
+def plus_minus(value: float, error: float) -> str:
+    """Print a value with its error to two digits.
+
+    >>> plus_minus(-259.857612, 0.00041)
+    '-259.85761 ± 0.00041'
+    """
+    return f"{value:.{digits(error)}f} ± {error:.{digits(error)}f}"
