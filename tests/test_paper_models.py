@@ -255,14 +255,14 @@ def test_sample_prior_matches_log_prior(model: thermint.Model) -> None:
 def test_linear_log_evidence(seed: int) -> None:
     X, y = linear_data(seed)
     marginal = stats.multivariate_normal(cov=np.eye(100) + X @ X.T).logpdf(y)
-    assert linear.log_evidence(seed) == pytest.approx(marginal, abs=1e-9, rel=0)
+    assert linear.log_evidence(seed) == pytest.approx(marginal, abs=1e-10, rel=0)
     # Bayes' theorem at any beta: evidence = likelihood x prior / posterior.
     covariance = np.linalg.inv(X.T @ X + np.eye(3))
     beta = np.array([0.3, 0.9, 1.8])
     model = linear.model(seed)
     joint = model.log_likelihood(jnp.asarray(beta)) + model.log_prior(jnp.asarray(beta))
     posterior = stats.multivariate_normal(covariance @ X.T @ y, covariance).logpdf(beta)
-    assert linear.log_evidence(seed) == pytest.approx(float(joint) - posterior, abs=1e-9, rel=0)
+    assert linear.log_evidence(seed) == pytest.approx(float(joint) - posterior, abs=1e-10, rel=0)
 
 
 @pytest.mark.parametrize("seed", [0, 7])
@@ -341,11 +341,11 @@ def test_pima_log_evidence_by_quadrature(number: int) -> None:
     previous = gauss_hermite(model, mode, factor, 4)
     for nodes in range(6, 15, 2):
         estimate = gauss_hermite(model, mode, factor, nodes)
-        if abs(estimate - previous) < 1e-7:
+        if abs(estimate - previous) < 1e-6:
             break
         previous = estimate
-    assert abs(estimate - previous) < 1e-7
-    assert pima.log_evidence(number) == pytest.approx(estimate, abs=1e-6, rel=0)
+    assert abs(estimate - previous) < 1e-6
+    assert pima.log_evidence(number) == pytest.approx(estimate, abs=1e-7, rel=0)
 
 
 # --- What the sampler relies on ---

@@ -110,30 +110,41 @@ def _first_good(residuals: np.ndarray) -> np.ndarray:
     return best
 
 
-def mean_zero(gram: Gram, size: int) -> tuple[np.ndarray, float]:
-    """Test that the averages of the first ``size`` features are zero within their batch errors.
+def mean_zero(gram: Gram, size: int, ess: np.ndarray) -> tuple[np.ndarray, float]:
+    """Test that the averages of the first ``size`` features are zero within their errors.
 
-    They are not where the density does not vanish at the border of its support, where gradients are wrong, or where
-    the chains have not converged; control variates would then shift the answer, with no variance to show it.
+    They are not where the density does not vanish at the border of its support, or where gradients are wrong; control
+    variates would then shift the answer, with no variance to show it. Chains that mix slowly are another matter: there
+    control variates help, so errors are at least those of ``ess`` independent draws.
+
+    Args:
+        gram: sums of features.
+        size: number of features to test.
+        ess: [rung], effective number of draws of all populations.
 
     Returns:
         As `largest_z`.
     """
-    features = gram.first[..., 1 + TARGETS : 1 + TARGETS + size]
-    return largest_z(np.asarray(features) / np.asarray(gram.number)[:, None, None, None])
+    features = slice(1 + TARGETS, 1 + TARGETS + size)
+    means = np.asarray(gram.first)[..., features] / np.asarray(gram.number)[:, None, None, None]
+    total = np.asarray(gram.second).sum(axis=0)
+    n = total[:, :1, 0]
+    variance = np.einsum("rii->ri", total[:, features, features]) / n - (total[:, features, 0] / n) ** 2
+    return largest_z(means, variance / ess[:, None])
 
 
-def largest_z(means: np.ndarray, level: float = 1e-4) -> tuple[np.ndarray, float]:
+def largest_z(means: np.ndarray, floor: np.ndarray, level: float = 1e-4) -> tuple[np.ndarray, float]:
     """Compare averages with zero.
 
     Args:
         means: batch means, [batch, population, rung, feature].
+        floor: smallest variance of an average, [rung, feature].
         level: probability of a false alarm on any of the rungs and features.
 
     Returns:
         The largest |average| / error among the features of each rung, and the threshold for it.
     """
     means = means.reshape(-1, *means.shape[2:])
-    error = means.std(axis=0, ddof=1) / np.sqrt(len(means))
+    error = np.sqrt(np.maximum(means.var(axis=0, ddof=1) / len(means), floor))
     z = np.abs(means.mean(axis=0)) / np.where(error > 0, error, np.inf)
     return z.max(axis=1), float(stats.t.isf(level / 2 / z.size, len(means) - 1))

@@ -47,6 +47,13 @@ def rung_warnings(rungs: pd.DataFrame) -> list[str]:
             f"{rungs['r_hat'].max():.2f} at rung {worst}), so draws of different populations do not agree yet and the "
             "error may be too small. Increase draws."
         )
+    bad = np.flatnonzero(rungs["ess"] < 50)
+    if len(bad):
+        found.append(
+            f"few independent draws: the log likelihood has an effective sample size of {rungs['ess'].min():.0f} at "
+            f"rung {int(np.nanargmin(rungs['ess']))}, and below 50 at {_rungs(bad)}, so the error itself is uncertain. "
+            "Increase draws."
+        )
     # The last rung has no next one: its swap rate is NaN, which compares as false.
     bad = np.flatnonzero(rungs["swap_rate"] < 0.1)
     if len(bad):

@@ -59,7 +59,8 @@ def summarise(
         settings: what the plan does not know.
     """
     warnings: list[str] = []
-    controlled = _control(gram, plan, warnings)
+    ess, r_hat = diagnostics.convergence(g)
+    controlled = _control(gram, plan, ess, warnings)
     integral = integrate(controlled, np.asarray(gram.number), gram.frame, ladder, RULES[plan.rule])
 
     acceptance = np.stack([batch.acceptance for batch in moves])
@@ -79,7 +80,6 @@ def summarise(
             f"the model was NaN at {invalid:.2%} of the proposals, which were rejected as if the likelihood were zero "
             "there. Return -inf where it is, and guard divisions, logarithms and overflow elsewhere."
         )
-    ess, r_hat = diagnostics.convergence(g)
     variance = controlled.variance[:, 0]
     rungs = pd.DataFrame(
         {
@@ -118,23 +118,24 @@ def summarise(
     )
 
 
-def _control(gram: Gram, plan: Plan, warnings: list[str]) -> Controlled:
+def _control(gram: Gram, plan: Plan, ess: np.ndarray, warnings: list[str]) -> Controlled:
     """Control the targets, unless the features, or what they do to the answer, turn out not to have mean zero."""
     plain = control(gram, (0,), fixed=True, crossfit=False)
     if not plan.degree:
         return plain
     # Up to degree 2: averages of higher features are too far from normal to be tested by their batch errors.
-    z, threshold = mean_zero(gram, plan.sizes[min(plan.degree, 2)])
+    z, threshold = mean_zero(gram, plan.sizes[min(plan.degree, 2)], ess)
     controlled = control(gram, plan.sizes, fixed=plan.fixed, crossfit=plan.crossfit)
     if np.all(z <= threshold):
-        shift = plain.mean[..., 0] - controlled.mean[..., 0]
-        z, threshold = largest_z(shift[..., None])
+        shift = plain.mean[..., :1] - controlled.mean[..., :1]
+        gained = np.maximum(controlled.variance - controlled.residual, 0.0)[:, :1]
+        z, threshold = largest_z(shift, gained / ess[:, None])
     if np.all(z <= threshold):
         return controlled
     warnings.append(
         f"control variates switched off: their averages should be zero but are {z.max():.0f} standard errors away at "
         f"rung {z.argmax()} (threshold {threshold:.1f}). Either the posterior density jumps to zero at a border "
-        "(write the parameter with a NumPyro distribution on that range), or a gradient is wrong, or the chains have not "
-        "converged (increase draws)."
+        "(write the parameter with a NumPyro distribution on that range), or a gradient is wrong, or the chains have "
+        "not converged (increase draws)."
     )
     return plain

@@ -17,14 +17,15 @@ def mmala(
 ) -> tuple[Evaluation, Info]:
     """Langevin move with the metric t F + H of the state; for models that give a metric.
 
-    Where that matrix is not positive definite, the metric is the rung's adapted precision. Which of the two is used
-    depends on the state alone, so that detailed balance holds.
+    Where that matrix is not positive definite, or so close to singular that proposals would fly off, the metric is the
+    rung's adapted precision. Which of the two is used depends on the state alone, so that detailed balance holds.
     """
 
     def factor(point: Evaluation) -> Array:
         if point.fisher is None or point.prior_curvature is None:
             raise ValueError("kernel mmala needs a model with a metric; use kernels.mala for one without.")
         L = jnp.linalg.cholesky(t * point.fisher + point.prior_curvature)  # NaN where not positive definite
-        return jnp.where(jnp.all(jnp.isfinite(L)), L, params.precision_factor)
+        usable = jnp.all(jnp.diag(L) > 0.1 * jnp.diag(params.precision_factor))  # false for NaN
+        return jnp.where(usable, L, params.precision_factor)
 
     return langevin(key, state, t, params.step_size, factor, evaluate)

@@ -84,9 +84,7 @@ def _model(number: int) -> Model:
     def sample_prior(key: Array) -> Array:
         return jax.random.normal(key, (d,)) / np.sqrt(TAU)
 
-    def metric(
-        beta: Array,
-    ) -> tuple[Array, Array]:  # Supplement; its likelihood term should read + t sum p (1 - p) x x'
+    def metric(beta: Array) -> tuple[Array, Array]:  # Supplement; its likelihood term should have a plus sign
         e = exp_minus_abs(beta @ X_transposed)
         variance = e / (1 + e) ** 2  # p (1 - p)
         return jnp.einsum("i,ijk->jk", variance, XX), TAU * jnp.eye(d)

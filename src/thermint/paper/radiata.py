@@ -72,8 +72,8 @@ def _model(number: int, benchmark: bool) -> Model:
         residual = y - alpha - beta * x
         return n / 2 * (eta - np.log(2 * np.pi)) - jnp.exp(eta) / 2 * jnp.sum(residual**2)
 
-    def precision_rate(theta: Array) -> Array:
-        alpha, beta, _ = theta  # the rate of tau given alpha and beta: b0 + (B - B0)' Q0 (B - B0) / 2
+    def precision_rate(theta: Array) -> Array:  # of tau given alpha and beta: b0 + (B - B0)' Q0 (B - B0) / 2
+        alpha, beta, _ = theta
         return RATE0 + R0 / 2 * (alpha - B0[0]) ** 2 + S0 / 2 * (beta - B0[1]) ** 2
 
     def log_prior(theta: Array) -> Array:
@@ -91,10 +91,10 @@ def _model(number: int, benchmark: bool) -> Model:
     def metric(theta: Array) -> tuple[Array, Array]:  # Supplement
         alpha, beta, eta = theta
         tau = jnp.exp(eta)
-        fisher = jnp.diag(jnp.stack([n * tau, np.sum(x**2) * tau, jnp.full_like(tau, n / 2)]))
-        cross = tau * jnp.stack([R0 * (alpha - B0[0]), S0 * (beta - B0[1])])
-        curvature = jnp.diag(tau * jnp.stack([jnp.full_like(tau, R0), jnp.full_like(tau, S0), precision_rate(theta)]))
-        return fisher, curvature.at[2, :2].set(cross).at[:2, 2].set(cross)
+        a, b = R0 * (alpha - B0[0]), S0 * (beta - B0[1])
+        fisher = jnp.array([[tau * n, 0.0, 0.0], [0.0, tau * np.sum(x**2), 0.0], [0.0, 0.0, n / 2]])
+        prior_curvature = tau * jnp.array([[R0, 0.0, a], [0.0, S0, b], [a, b, precision_rate(theta)]])
+        return fisher, prior_curvature
 
     def constrain(theta: Array) -> dict[str, Array]:
         return {"alpha": theta[0], "beta": theta[1], "tau": jnp.exp(theta[2])}
