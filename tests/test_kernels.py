@@ -5,10 +5,12 @@ The statistical check is calibrated against deliberately broken twins of the ker
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +23,8 @@ from scipy import integrate, stats
 from targets import INDEFINITE, SKEWED, SKEWED_2, TARGETS, Target, features, paired_z
 
 from thermint import Model
-from thermint.kernels import Info, Kernel, Params, base, mala, mmala, random_walk, rwm
-from thermint.kernels.base import metropolis
+from thermint.kernels import Info, Kernel, Noise, Params, mala, mmala, random_walk
+from thermint.kernels.base import draw_noise, metropolis
 from thermint.model import Evaluation, choose, evaluate, score
 
 KERNELS = (mmala, mala, random_walk)
@@ -95,11 +97,11 @@ def test_shapes_types_and_one_evaluation_per_move(kernel: Kernel) -> None:
         calls.append(x)
         return evaluate(SKEWED_2.model, x)
 
-    def move(key: Array) -> tuple[Evaluation, Info]:
-        return kernel(key, state, jnp.asarray(T), params(SKEWED_2, 1.0), counted)
+    def move(noise: Noise) -> tuple[Evaluation, Info]:
+        return kernel(noise, state, jnp.asarray(T), params(SKEWED_2, 1.0), counted)
 
     state = start(SKEWED_2.model, [0.1, -0.4])
-    program, (after, info) = jax.make_jaxpr(move, return_shape=True)(jax.random.key(0))
+    program, (after, info) = jax.make_jaxpr(move, return_shape=True)(Noise(jnp.zeros(2), jnp.asarray(0.5)))
     assert len(calls) == 1
     assert "while[" not in str(program)  # the one call is not in a loop
     assert "scan[" not in str(program)
@@ -113,25 +115,29 @@ def test_shapes_types_and_one_evaluation_per_move(kernel: Kernel) -> None:
 
 
 @partial(jax.jit, static_argnames="kernel")
-def moves(keys: Array, states: Evaluation, values: dict[str, float], *, kernel: Kernel) -> tuple[Evaluation, Info]:
+def moves(noise: Noise, states: Evaluation, values: dict[str, float], *, kernel: Kernel) -> tuple[Evaluation, Info]:
     """Move each of many states once; what is not zero among ``values`` replaces the values of the proposal."""
-    return jax.vmap(lambda key, state: spoiled_move(key, state, values, kernel))(keys, states)
+    return jax.vmap(lambda noise, state: spoiled_move(noise, state, values, kernel))(noise, states)
 
 
-def spoiled_move(key: Array, state: Evaluation, values: dict[str, float], kernel: Kernel) -> tuple[Evaluation, Info]:
+def spoiled_move(noise: Noise, state: Evaluation, values: dict[str, float], kernel: Kernel) -> tuple[Evaluation, Info]:
     def spoiled(x: Array) -> Evaluation:
         good = evaluate(SKEWED_2.model, x)
         return good._replace(**{name: jnp.where(v == 0, getattr(good, name), v) for name, v in values.items()})
 
-    return kernel(key, state, jnp.asarray(T), params(SKEWED_2, 1.3), spoiled)
+    return kernel(noise, state, jnp.asarray(T), params(SKEWED_2, 1.3), spoiled)
 
 
 GOOD = dict.fromkeys(("log_likelihood", "log_prior", "grad_log_likelihood", "grad_log_prior"), 0.0)
 
 
+def noise_of(rng: np.random.Generator, shape: tuple[int, ...], dimension: int) -> Noise:
+    return Noise(jnp.asarray(rng.standard_normal((*shape, dimension))), jnp.asarray(rng.random(shape)))
+
+
 @pytest.fixture(scope="module")
-def keys() -> Array:
-    return jax.random.split(jax.random.key(1), 2000)
+def noise() -> Noise:
+    return noise_of(np.random.default_rng(2), (2000,), 2)
 
 
 @pytest.fixture(scope="module")
@@ -141,11 +147,11 @@ def states() -> Evaluation:
 
 
 @kernels
-def test_moves_under_vmap_and_jit(kernel: Kernel, keys: Array, states: Evaluation) -> None:
+def test_moves_under_vmap_and_jit(kernel: Kernel, noise: Noise, states: Evaluation) -> None:
     """A vmapped, jitted move is the same as one alone; what is accepted and what is rejected is taken whole."""
-    together = moves(keys, states, GOOD, kernel=kernel)
+    together = moves(noise, states, GOOD, kernel=kernel)
     for i in range(3):
-        alone = spoiled_move(keys[i], take(states, i), GOOD, kernel)
+        alone = spoiled_move(take(noise, i), take(states, i), GOOD, kernel)
         jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-9), alone, take(together, i))
 
     after, info = together
@@ -156,8 +162,8 @@ def test_moves_under_vmap_and_jit(kernel: Kernel, keys: Array, states: Evaluatio
 
 
 @kernels
-def test_acceptance_is_the_probability_of_moving(kernel: Kernel, keys: Array, states: Evaluation) -> None:
-    after, info = moves(keys, states, GOOD, kernel=kernel)
+def test_acceptance_is_the_probability_of_moving(kernel: Kernel, noise: Noise, states: Evaluation) -> None:
+    after, info = moves(noise, states, GOOD, kernel=kernel)
     acceptance = np.asarray(info.acceptance)
     surplus = np.any(np.asarray(after.position != states.position), axis=1) - acceptance
     assert abs(surplus.mean()) < 4.5 * surplus.std() / math.sqrt(len(surplus))
@@ -180,18 +186,34 @@ UNUSABLE_GRADIENT: dict[str, dict[str, float]] = {
 
 
 @kernels
-def test_unusable_proposals_are_never_accepted(kernel: Kernel, keys: Array, states: Evaluation) -> None:
+def test_unusable_proposals_are_never_accepted(kernel: Kernel, noise: Noise, states: Evaluation) -> None:
     # The random walk never looks at gradients.
     for name, values in (UNUSABLE if kernel is random_walk else UNUSABLE | UNUSABLE_GRADIENT).items():
-        after, info = moves(keys, states, GOOD | values, kernel=kernel)
+        after, info = moves(noise, states, GOOD | values, kernel=kernel)
         np.testing.assert_array_equal(info.acceptance, 0.0, err_msg=name)
         assert_same(after, states)
 
 
 def test_mmala_without_a_metric_says_so() -> None:
     state = start(SKEWED.model, [0.1])._replace(fisher=None, prior_curvature=None)
-    with pytest.raises(ValueError, match="needs a model with a metric; use kernels.mala"):
-        mmala(jax.random.key(0), state, jnp.asarray(T), params(SKEWED, 1.0), partial(evaluate, SKEWED.model))
+    with pytest.raises(ValueError, match=r"needs a model with a metric; use kernels\.mala"):
+        mmala(Noise(jnp.zeros(1), jnp.asarray(0.5)), state, jnp.asarray(T), params(SKEWED, 1.0), lambda x: state)
+
+
+def test_noise_is_standard_normal_and_uniform() -> None:
+    many = 20_000
+    noise = draw_noise(jax.random.key(4), (many, 2), 3)
+    assert noise.normal.shape == (many, 2, 3)
+    assert noise.uniform.shape == (many, 2)
+    assert noise.normal.dtype == noise.uniform.dtype == jnp.float64
+    columns = np.concatenate([np.asarray(noise.normal).reshape(many, 6), np.asarray(noise.uniform)], axis=1)
+    for column in columns[:, :6].T:
+        assert stats.kstest(column, "norm").pvalue > 1e-4
+    for column in columns[:, 6:].T:
+        assert stats.kstest(column, "uniform").pvalue > 1e-4
+    # Nothing depends on anything else, nor does its size.
+    for series in (columns, np.abs(columns - ([0] * 6 + [0.5] * 2))):
+        assert np.abs(np.corrcoef(series.T) - np.eye(8)).max() < 4.5 / math.sqrt(many)
 
 
 # --- Invariance, and twins that break it ---
@@ -199,28 +221,29 @@ def test_mmala_without_a_metric_says_so() -> None:
 
 @partial(jax.jit, static_argnames=("kernel", "model"))
 def _move_many(
-    keys: Array, x: Array, t: Array, params: Params, flaw: Array | None, *, kernel: Callable, model: Model
+    noise: Noise, x: Array, t: Array, params: Params, flaw: Array | None, *, kernel: Callable, model: Model
 ) -> tuple[Array, Array]:
     move = kernel if flaw is None else partial(kernel, flaw=flaw)
 
-    def step(state: Evaluation, key: Array) -> tuple[Evaluation, Array]:
-        state, info = move(key, state, t, params, partial(evaluate, model))
+    def step(state: Evaluation, noise: Noise) -> tuple[Evaluation, Array]:
+        state, info = move(noise, state, t, params, partial(evaluate, model))
         return state, info.acceptance
 
-    def chain(keys: Array, x: Array) -> tuple[Array, Array]:
-        end, acceptance = jax.lax.scan(step, evaluate(model, x), keys)
+    def chain(noise: Noise, x: Array) -> tuple[Array, Array]:
+        end, acceptance = jax.lax.scan(step, evaluate(model, x), noise)
         return end.position, acceptance.mean()
 
-    return jax.vmap(chain)(keys, x)
+    return jax.vmap(chain)(noise, x)
 
 
 def move_many(
     kernel: Callable, target: Target, t: float, step_size: float, *, flaw: str | None = None, steps: int = 4
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Take 20 000 exact draws and move each a few times: positions before [n, d] and after, mean acceptances [n]."""
-    before = target.draw(np.random.default_rng(0), t, 20_000)
+    rng = np.random.default_rng(0)
+    before = target.draw(rng, t, 20_000)
     after, acceptance = _move_many(
-        jax.random.split(jax.random.key(0), (len(before), steps)),
+        noise_of(rng, (len(before), steps), before.shape[1]),
         jnp.asarray(before),
         jnp.asarray(t),
         params(target, step_size),
@@ -257,74 +280,81 @@ def has(flaw: Array, name: str, wrong: Any, right: Any) -> Any:
 
 
 def broken_metropolis(
-    flaw: Array, noise: Array, uniform: Array, state: Evaluation, proposal: Evaluation, t: Array, correction: Array
+    flaw: Array, noise: Noise, state: Evaluation, proposal: Evaluation, t: Array, correction: Array
 ) -> tuple[Evaluation, Info]:
-    uniform = has(flaw, "noise decides on acceptance", ndtr(noise[0]), uniform)
+    uniform = has(flaw, "noise decides on acceptance", ndtr(noise.normal[0]), noise.uniform)
     right = metropolis(uniform, state, proposal, t, correction)
     return has(flaw, "accepts always", (proposal, Info(jnp.ones(()), proposal)), right)
 
 
 def broken_langevin(
-    key: Array,
+    noise: Noise,
     state: Evaluation,
     t: Array,
-    params: Params,
+    step_size: Array,
+    factor: Callable[[Evaluation], Array],
     evaluate: Callable[[Array], Evaluation],
     *,
     flaw: Array,
-    manifold: bool,
 ) -> tuple[Evaluation, Info]:
-    """The Langevin move once more, with one flaw."""
-    t = has(flaw, "t of a neighbouring rung", 1.4 * t, t)
-    step_size = params.step_size
-
-    def raw_factor(point: Evaluation) -> Array:
-        assert point.fisher is not None
-        assert point.prior_curvature is not None
-        return jnp.linalg.cholesky(t * point.fisher + point.prior_curvature)
-
-    def factor(point: Evaluation) -> Array:
-        if not manifold:
-            return params.precision_factor
-        L = raw_factor(point)
-        return choose(jnp.any(jnp.isnan(L)), params.precision_factor, L)
+    """`base.langevin` once more, with one flaw."""
 
     def drift(point: Evaluation, L: Array) -> Array:
         half = solve_triangular(L, score(point, t), lower=True)
         return 0.5 * step_size**2 * solve_triangular(L, half, lower=True, trans="T")
 
     L = factor(state)
-    noise, uniform = base.draw_noise(key, state.position.size)
-    move = drift(state, L) + step_size * solve_triangular(L, noise, lower=True, trans="T")
+    move = drift(state, L) + step_size * solve_triangular(L, noise.normal, lower=True, trans="T")
     proposal = evaluate(state.position + move)
 
+    assert proposal.fisher is not None
+    assert proposal.prior_curvature is not None
     L_back = has(flaw, "reverse metric is the state's", L, factor(proposal))
-    if manifold:
-        L_back = has(flaw, "no fallback in reverse", raw_factor(proposal), L_back)
+    without_fallback = jnp.linalg.cholesky(t * proposal.fisher + proposal.prior_curvature)
+    L_back = has(flaw, "no fallback in reverse", without_fallback, L_back)
     sign = has(flaw, "reverse drift has the wrong sign", -1.0, 1.0)
     gap = (state.position - proposal.position - sign * drift(proposal, L_back)) / step_size
     noise_back = has(flaw, "reverse factor transposed", L_back, L_back.T) @ gap
     determinant = jnp.sum(jnp.log(jnp.diag(L_back)) - jnp.log(jnp.diag(L)))
-    correction = has(flaw, "no determinant", 0.0, determinant) + (noise @ noise - noise_back @ noise_back) / 2
+    correction = has(flaw, "no determinant", 0.0, determinant)
+    correction += (noise.normal @ noise.normal - noise_back @ noise_back) / 2
     correction = has(flaw, "no correction", 0.0, correction)
-    return broken_metropolis(flaw, noise, uniform, state, proposal, t, correction)
+    return broken_metropolis(flaw, noise, state, proposal, t, correction)
+
+
+def twin_of(kernel: Kernel) -> Callable:
+    """Replace `langevin` in a kernel by the broken one."""
+    module = importlib.import_module(kernel.__module__)
+
+    def broken(
+        noise: Noise,
+        state: Evaluation,
+        t: Array,
+        params: Params,
+        evaluate: Callable[[Array], Evaluation],
+        *,
+        flaw: Array,
+    ) -> tuple[Evaluation, Info]:
+        with mock.patch.object(module, "langevin", partial(broken_langevin, flaw=flaw)):
+            return kernel(noise, state, has(flaw, "t of a neighbouring rung", 1.4 * t, t), params, evaluate)
+
+    return broken
 
 
 def broken_walk(
-    key: Array, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation], *, flaw: Array
+    noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation], *, flaw: Array
 ) -> tuple[Evaluation, Info]:
     """The random walk once more, with one flaw."""
-    noise, uniform = base.draw_noise(key, state.position.size)
-    step = solve_triangular(params.precision_factor, noise, lower=True, trans="T")
+    step = solve_triangular(params.precision_factor, noise.normal, lower=True, trans="T")
     scale = has(flaw, "step depends on the position", jnp.exp(-0.8 * state.position), params.step_size)
     proposal = evaluate(state.position + scale * step)
     t = has(flaw, "t of a neighbouring rung", 1.4 * t, t)
-    return broken_metropolis(flaw, noise, uniform, state, proposal, t, jnp.zeros(()))
+    return broken_metropolis(flaw, noise, state, proposal, t, jnp.zeros(()))
 
 
 TWINS: dict[Kernel, Callable] = {
-    mmala: partial(broken_langevin, manifold=True),
-    mala: partial(broken_langevin, manifold=False),
+    mmala: twin_of(mmala),
+    mala: twin_of(mala),
     random_walk: broken_walk,
 }
 
@@ -333,10 +363,8 @@ CASES = {
     "mmala-skewed": (mmala, SKEWED, 1.6),
     "mmala-skewed-2": (mmala, SKEWED_2, 1.3),
     "mmala-indefinite": (mmala, INDEFINITE, 1.0),
-    "mala-skewed": (mala, SKEWED, 1.6),
     "mala-skewed-2": (mala, SKEWED_2, 1.3),
     "random_walk-skewed": (random_walk, SKEWED, 2.0),
-    "random_walk-skewed-2": (random_walk, SKEWED_2, 1.3),
 }
 ANY = FLAWS[1:4]
 BROKEN = {
@@ -374,81 +402,89 @@ def test_twin_without_a_flaw_is_the_kernel(case: str) -> None:
     kernel, target, step_size = CASES[case]
     _, want, want_acceptance = move_many(kernel, target, T, step_size)
     _, after, acceptance = move_many(TWINS[kernel], target, T, step_size, flaw="none")
-    np.testing.assert_allclose(after, want, atol=1e-8)
-    np.testing.assert_allclose(acceptance, want_acceptance, atol=1e-8)
+    np.testing.assert_allclose(after, want, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(acceptance, want_acceptance, rtol=1e-7, atol=1e-8)
 
 
-# --- Detailed balance, pair by pair, against scipy's normal density ---
+# --- Detailed balance, pair by pair ---
+
+STEP = 0.9
 
 
-def imbalance(
-    monkeypatch: pytest.MonkeyPatch, kernel: Callable, *, fixed: bool, walk: bool, flaws: tuple[str, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """log of pi(x) q(y|x) a(x, y) over pi(y) q(x|y) a(y, x) at random pairs, [flaw, pair], and where x fell back.
+class Proposals(NamedTuple):
+    """The normal distribution from which a kernel proposes at each of n points, and how far it is from balance."""
 
-    Args:
-        monkeypatch: to make the kernel propose what we want.
-        kernel: whose acceptance probability is a.
-        fixed: the metric is the adapted one, everywhere.
-        walk: there is no drift.
-        flaws: of the kernel, one after another; none for a real kernel.
+    x: np.ndarray  # [n, 2]; the pairs are the first with the last, the second with the last but one, ...
+    mean: np.ndarray  # [n, 2]
+    covariance: np.ndarray  # [n, 2, 2]
+    imbalance: np.ndarray  # [n], log of pi(x) q(y|x) a(x, y) over pi(y) q(x|y) a(y, x)
+
+
+def proposals(kernel: Callable, flaws: tuple[str | None, ...]) -> list[Proposals]:
+    """Prescribe the kernel's noise, see where it goes, and lead it from x to y and from y to x; for each flaw.
+
+    So q is the density of what the kernel does, and only the acceptance a is what the kernel says.
     """
-    model, step_size, pairs = INDEFINITE.model, 0.9, 60
-    x = INDEFINITE.draw(np.random.default_rng(5), T, 2 * pairs)
-    precision = FACTORS[2] @ FACTORS[2].T
-    log_pi, gradient = map(np.asarray, jax.jit(jax.vmap(jax.value_and_grad(log_density(model, T))))(x))
-    assert model.metric is not None
-    fisher, curvature = jax.jit(jax.vmap(model.metric))(x)
-    metric = np.array(T * fisher + curvature)
-    fallback = np.linalg.eigvalsh(metric)[:, 0] <= 0
-    metric[fallback | fixed] = precision
-    drift = np.zeros_like(x) if walk else 0.5 * step_size**2 * np.linalg.solve(metric, gradient[:, :, None])[:, :, 0]
-
-    # Row i goes to row `other[i]` and back: both directions of every pair. The noise that leads there is prescribed.
-    other = np.arange(2 * pairs)[::-1]
-    gap = x[other] - x - drift
-    noise = np.einsum("nij,ni->nj", np.linalg.cholesky(metric), gap) / step_size
-    for module in (base, rwm):
-        monkeypatch.setattr(module, "draw_noise", lambda key, dimension: (key, jnp.asarray(0.5)))
+    model, rng = INDEFINITE.model, np.random.default_rng(5)
+    x = INDEFINITE.draw(rng, T, 120)
+    x[::6, 0] = rng.uniform(-0.01, 0.03, 20)  # where the metric is nearly singular
+    log_pi = np.asarray(jax.jit(jax.vmap(log_density(model, T)))(x))
 
     @jax.jit
-    def propose(noise: Array, x: Array, flaw: Array | None) -> Info:
+    def propose(normal: Array, flaw: Array | None) -> Info:
         move = kernel if flaw is None else partial(kernel, flaw=flaw)
-        one = partial(move, t=jnp.asarray(T), params=params(INDEFINITE, step_size), evaluate=partial(evaluate, model))
-        return jax.vmap(lambda z, v: one(z, evaluate(model, v))[1])(noise, x)
+        one = partial(move, t=jnp.asarray(T), params=params(INDEFINITE, STEP), evaluate=partial(evaluate, model))
+        return jax.vmap(lambda z, x: one(Noise(z, jnp.asarray(0.5)), evaluate(model, x))[1])(normal, x)
 
-    log_q = [
-        stats.multivariate_normal.logpdf(g, cov=stats.Covariance.from_precision(G / step_size**2))
-        for g, G in zip(gap, metric, strict=True)
-    ]
-    result = []
-    for index in [jnp.asarray(FLAWS.index(flaw)) for flaw in flaws] or [None]:
-        info = propose(jnp.asarray(noise), jnp.asarray(x), index)
-        np.testing.assert_allclose(info.proposal.position, x[other], atol=1e-8)
+    def run(flaw: str | None) -> Proposals:
+        index = None if flaw is None else jnp.asarray(FLAWS.index(flaw))
+
+        def lead(normal: np.ndarray) -> Info:
+            return propose(jnp.asarray(np.broadcast_to(normal, x.shape)), index)
+
+        mean = np.asarray(lead(np.zeros(2)).proposal.position)
+        root = np.stack([lead(e).proposal.position - mean for e in np.eye(2)], axis=-1)  # proposal = mean + root noise
+        covariance = root @ root.mT
+        y = x[::-1]
+        info = lead(np.linalg.solve(root, (y - mean)[:, :, None])[:, :, 0])
+        np.testing.assert_allclose(info.proposal.position, y, atol=1e-8)
+        log_q = [stats.multivariate_normal.logpdf(*pair) for pair in zip(y, mean, covariance, strict=True)]
         with np.errstate(divide="ignore", invalid="ignore"):
             flow = log_pi + log_q + np.log(info.acceptance)
-            result.append(np.nan_to_num(flow - flow[other], nan=np.inf))
-    return np.asarray(result), fallback
+            return Proposals(x, mean, covariance, np.nan_to_num(flow - flow[::-1], nan=np.inf))
+
+    return [run(flaw) for flaw in flaws]
 
 
 @kernels
-def test_detailed_balance(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    difference, fallback = imbalance(
-        monkeypatch, kernel, fixed=kernel is not mmala, walk=kernel is random_walk, flaws=()
-    )
-    straddling = fallback != fallback[::-1]
-    assert straddling.sum() > 40
-    assert np.sum(fallback & ~straddling) > 10
-    assert np.sum(~fallback & ~straddling) > 10
-    np.testing.assert_allclose(difference, 0.0, atol=1e-8)
+def test_detailed_balance(kernel: Kernel) -> None:
+    (found,) = proposals(kernel, (None,))
+    np.testing.assert_allclose(found.imbalance, 0.0, atol=1e-8)
+
+    # The proposal is N(x + step^2/2 G^-1 score, step^2 G^-1), where G is the adapted precision or, for mmala, the
+    # metric where that is well within the positive definite ones.
+    precision = FACTORS[2] @ FACTORS[2].T
+    assert INDEFINITE.model.metric is not None
+    fisher, curvature = jax.jit(jax.vmap(INDEFINITE.model.metric))(found.x)
+    metric = np.array(T * fisher + curvature)
+    eigenvalue = np.linalg.eigvalsh(metric)[:, 0]
+    metric[(eigenvalue < 0) | (kernel is not mmala)] = precision
+    score = np.asarray(jax.jit(jax.vmap(jax.grad(log_density(INDEFINITE.model, T))))(found.x))
+    drift = 0.5 * STEP**2 * np.linalg.solve(metric, score[:, :, None])[:, :, 0] * (kernel is not random_walk)
+    clear = (eigenvalue < 0) | (eigenvalue > 0.1)
+    np.testing.assert_allclose(found.covariance[clear], STEP**2 * np.linalg.inv(metric[clear]), rtol=1e-8)
+    np.testing.assert_allclose(found.mean[clear], (found.x + drift)[clear], rtol=1e-8)
+
+    if kernel is mmala:  # all kinds of pairs, and some near the border
+        fallback = np.isclose(found.covariance, STEP**2 * np.linalg.inv(precision)).all(axis=(1, 2))
+        for pairs in (fallback & ~fallback[::-1], fallback & fallback[::-1], ~fallback & ~fallback[::-1]):
+            assert pairs.sum() > 10
+        assert np.sum(~clear) > 5
 
 
-def test_broken_twins_of_mmala_are_out_of_balance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_twins_of_mmala_are_out_of_balance() -> None:
     flaws = FLAWS[4:10]
-    difference, fallback = imbalance(monkeypatch, TWINS[mmala], fixed=False, walk=False, flaws=("none", *flaws))
-    np.testing.assert_allclose(difference[0], 0.0, atol=1e-8)
-    for flaw, wrong in zip(flaws, np.abs(difference[1:]), strict=True):
-        assert np.mean(wrong > 0.01) > 0.3, flaw
-    # Fallback forgotten in reverse shows where one end or both fell back, and only there.
-    lost = np.abs(difference[1 + flaws.index("no fallback in reverse")]) > 1e-8
-    np.testing.assert_array_equal(lost, fallback | fallback[::-1])
+    right, *broken = proposals(TWINS[mmala], ("none", *flaws))
+    np.testing.assert_allclose(right.imbalance, 0.0, atol=1e-8)
+    for flaw, found in zip(flaws, broken, strict=True):
+        assert np.mean(np.abs(found.imbalance) > 0.01) > 0.3, flaw

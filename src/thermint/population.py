@@ -12,7 +12,8 @@ import numpy as np
 from jax import Array
 
 from thermint.draws import Draws
-from thermint.kernels import Kernel, Params
+from thermint.kernels import Kernel, Noise, Params
+from thermint.kernels.base import draw_noise
 from thermint.ladders import Ladder
 from thermint.model import Evaluation, Model, check_values, choose, evaluate
 
@@ -56,32 +57,35 @@ def advance(
     """
     target = getattr(kernel, "target_acceptance", 0.6)
 
-    def move(key: Array, state: Evaluation, t: Array, params: Params, fresh: Array) -> tuple[Evaluation, Array]:
+    def move(noise: Noise, state: Evaluation, t: Array, params: Params, fresh: Array) -> tuple[Evaluation, Array]:
         """Move one rung by the kernel; at t = 0 a fresh draw from the prior is the proposal instead."""
-        moved, info = kernel(key, state, t, params, lambda x: evaluate(model, jnp.where(t > 0, x, fresh)))
+        moved, info = kernel(noise, state, t, params, lambda x: evaluate(model, jnp.where(t > 0, x, fresh)))
         supported = info.proposal.log_likelihood > -jnp.inf  # t = 0 is the prior where the likelihood is not zero
         moved = choose(t > 0, moved, choose(supported, info.proposal, state))
         acceptance = jnp.where(t > 0, info.acceptance, supported.astype(float))
         return moved, jnp.where(jnp.isnan(info.proposal.log_likelihood), jnp.nan, acceptance)
 
-    def iterate(key: Array, carry: tuple[Population, Array], _: None) -> tuple[tuple[Population, Array], tuple]:
-        (state, log_step), n = carry
-        # One split for all: every further one would cost compilation time.
-        keys = jax.random.split(jax.random.fold_in(key, n), 2 + len(ladder))
-        key_prior, key_swap, key_moves = keys[0], keys[1], keys[2:]
+    def iterate(carry: Population, now: tuple[Array, Array, Array, Noise]) -> tuple[Population, tuple]:
+        state, log_step = carry
+        n, key_swap, fresh, noise = now
         params = Params(jnp.exp(log_step), precision_factor)
-        fresh = model.sample_prior(key_prior).astype(float)
         moves = jax.vmap(move, in_axes=(0, 0, 0, 0, None))
-        state, acceptance = moves(key_moves, state, ladder, params, fresh)
+        state, acceptance = moves(noise, state, ladder, params, fresh)
         log_step = log_step + gain * (jnp.nan_to_num(acceptance) - target)
         order = swap(key_swap, state.log_likelihood, ladder, n)
         swapped = jax.tree.map(lambda a: a[order], state)
         # Recorded before the swap, so that rung 0 gives independent draws.
-        return (Population(swapped, log_step), n + 1), (*state[:5], acceptance)
+        return Population(swapped, log_step), (*state[:5], acceptance)
+
+    def randomness(key: Array, n: Array) -> tuple[Array, Array, Array, Noise]:
+        """All that is random in iteration n of one population."""
+        key_swap, key_prior, key_noise = jax.random.split(jax.random.fold_in(key, n), 3)
+        d = population.state.position.shape[-1]
+        return n, key_swap, model.sample_prior(key_prior).astype(float), draw_noise(key_noise, ladder.shape, d)
 
     def run(key: Array, start: Population) -> tuple[Population, tuple]:
-        (end, _), record = jax.lax.scan(partial(iterate, key), (start, iteration), length=length)
-        return end, record
+        # Drawn for the whole chunk at once, which takes a fraction of the time of drawing inside the loop.
+        return jax.lax.scan(iterate, start, jax.vmap(partial(randomness, key))(iteration + jnp.arange(length)))
 
     population, record = jax.vmap(run)(keys, population)
     return population, Draws(ladder, *record)

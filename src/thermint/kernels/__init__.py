@@ -1,13 +1,13 @@
-"""Moves within a rung: ``kernel(key, state, t, params, evaluate) -> (state, Info)``.
+"""Moves within a rung: ``kernel(noise, state, t, params, evaluate) -> (state, Info)``.
 
 A kernel leaves the power posterior at inverse temperature t invariant. ``evaluate`` maps a position to its
 `thermint.model.Evaluation`; it is the only way to the model. A kernel of your own is a function of this signature,
 with `target_acceptance` to tell the warm-up which acceptance rate suits it.
 """
 
-from thermint.kernels.base import Info, Kernel, Params, target_acceptance
+from thermint.kernels.base import Info, Kernel, Noise, Params, target_acceptance
 from thermint.kernels.mala import mala
 from thermint.kernels.mmala import mmala
 from thermint.kernels.rwm import random_walk
 
-__all__ = ["Info", "Kernel", "Params", "mala", "mmala", "random_walk", "target_acceptance"]
+__all__ = ["Info", "Kernel", "Noise", "Params", "mala", "mmala", "random_walk", "target_acceptance"]

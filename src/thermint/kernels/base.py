@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import solve_triangular
-from jax.scipy.special import ndtr
 
 from thermint.model import Evaluation, choose, score, tempered
 
@@ -19,6 +18,13 @@ class Params(NamedTuple):
 
     step_size: Array  # []
     precision_factor: Array  # [d, d], lower Cholesky factor of the inverse of the rung's covariance
+
+
+class Noise(NamedTuple):
+    """The randomness of one move, drawn beforehand."""
+
+    normal: Array  # [d], standard normal
+    uniform: Array  # [], between 0 and 1
 
 
 class Info(NamedTuple):
@@ -32,7 +38,7 @@ class Kernel(Protocol):
     """One move within a rung."""
 
     def __call__(
-        self, key: Array, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
+        self, noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
     ) -> tuple[Evaluation, Info]:
         """Move ``state`` once, leaving the power posterior at t invariant."""
         ...
@@ -51,10 +57,17 @@ def target_acceptance(rate: float) -> Callable[[F], F]:
     return mark
 
 
-def draw_noise(key: Array, dimension: int) -> tuple[Array, Array]:
-    """Draw a standard normal vector and one uniform number, by one call of the generator (which is dear to compile)."""
-    normal = jax.random.normal(key, (dimension + 1,))
-    return normal[:-1], ndtr(normal[-1])
+def draw_noise(key: Array, shape: tuple[int, ...], dimension: int) -> Noise:
+    """Draw the randomness of many moves by one call of the generator, which is dear to compile.
+
+    Args:
+        key: its source.
+        shape: of the moves.
+        dimension: of the parameters.
+    """
+    # Open at -1, where the normal quantile is infinite.
+    uniform = jax.random.uniform(key, (*shape, dimension + 1), minval=jnp.nextafter(-1.0, 0.0), maxval=1.0)
+    return Noise(jnp.sqrt(2.0) * jax.lax.erf_inv(uniform[..., :-1]), (uniform[..., -1] + 1) / 2)
 
 
 def metropolis(
@@ -76,7 +89,7 @@ def metropolis(
 
 
 def langevin(
-    key: Array,
+    noise: Noise,
     state: Evaluation,
     t: Array,
     step_size: Array,
@@ -88,18 +101,16 @@ def langevin(
     Proposal (paper, Supplement): N(theta + step^2/2 G^-1 score, step^2 G^-1). Detailed balance needs only that
     ``factor`` is a function of the state.
     """
-
-    def drifted(point: Evaluation, L: Array) -> Array:
-        half = solve_triangular(L, score(point, t), lower=True)
-        return point.position + 0.5 * step_size**2 * solve_triangular(L, half, lower=True, trans="T")
-
+    # With G = L L', drift and noise are L'^-1 (step^2/2 L^-1 score + step noise): two triangular solves, not three.
     L = factor(state)
-    noise, uniform = draw_noise(key, state.position.size)
-    proposal = evaluate(drifted(state, L) + step_size * solve_triangular(L, noise, lower=True, trans="T"))
-
+    half_drift = 0.5 * step_size * solve_triangular(L, score(state, t), lower=True)
+    jump = step_size * solve_triangular(L, half_drift + noise.normal, lower=True, trans="T")
+    proposal = evaluate(state.position + jump)
+    # The noise that would lead back: L' (-jump) / step = half_drift + noise_back, all at the proposal.
     L_back = factor(proposal)
-    noise_back = L_back.T @ (state.position - drifted(proposal, L_back)) / step_size
-    log_correction = (
-        jnp.sum(jnp.log(jnp.diag(L_back)) - jnp.log(jnp.diag(L))) - (noise_back @ noise_back - noise @ noise) / 2
+    half_drift_back = 0.5 * step_size * solve_triangular(L_back, score(proposal, t), lower=True)
+    noise_back = -(L_back.T @ jump) / step_size - half_drift_back
+    log_correction = jnp.sum(jnp.log(jnp.diag(L_back)) - jnp.log(jnp.diag(L))) + 0.5 * (
+        noise.normal @ noise.normal - noise_back @ noise_back
     )
-    return metropolis(uniform, state, proposal, t, log_correction)
+    return metropolis(noise.uniform, state, proposal, t, log_correction)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from jax import Array
 
-from thermint.kernels.base import Info, Params, langevin, target_acceptance
+from thermint.kernels.base import Info, Noise, Params, langevin, target_acceptance
 from thermint.model import Evaluation
 
 
 @target_acceptance(0.6)
 def mala(
-    key: Array, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
+    noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
 ) -> tuple[Evaluation, Info]:
     """Langevin move with the rung's adapted precision as metric; for models that give none."""
-    return langevin(key, state, t, params.step_size, lambda point: params.precision_factor, evaluate)
+    return langevin(noise, state, t, params.step_size, lambda point: params.precision_factor, evaluate)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array
 
-from thermint.kernels.base import Info, Params, langevin, target_acceptance
+from thermint.kernels.base import Info, Noise, Params, langevin, target_acceptance
 from thermint.model import Evaluation
 
 
 @target_acceptance(0.6)
 def mmala(
-    key: Array, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
+    noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
 ) -> tuple[Evaluation, Info]:
     """Langevin move with the metric t F + H of the state; for models that give a metric.
 
@@ -24,8 +24,10 @@ def mmala(
     def factor(point: Evaluation) -> Array:
         if point.fisher is None or point.prior_curvature is None:
             raise ValueError("kernel mmala needs a model with a metric; use kernels.mala for one without.")
-        L = jnp.linalg.cholesky(t * point.fisher + point.prior_curvature)  # NaN where not positive definite
+        L = jnp.linalg.cholesky(
+            t * point.fisher + point.prior_curvature, symmetrize_input=False
+        )  # NaN where not positive definite
         usable = jnp.all(jnp.diag(L) > 0.1 * jnp.diag(params.precision_factor))  # false for NaN
         return jnp.where(usable, L, params.precision_factor)
 
-    return langevin(key, state, t, params.step_size, factor, evaluate)
+    return langevin(noise, state, t, params.step_size, factor, evaluate)
