@@ -1,1 +1,1 @@
-"""Measurements of speed and accuracy. Each module prints its own settings; run one with ``python -m benchmarks.NAME``."""
+"""Measurements of speed and accuracy, each printing its own settings: ``python -m benchmarks.NAME``."""

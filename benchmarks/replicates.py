@@ -58,9 +58,9 @@ def main() -> None:
     parser.add_argument("--swap", choices=SWAPS, default="even-odd", help="the paper exchanges random pairs")
     options = parser.parse_args()
     print(
-        f"{options.replicates} replicates, 51 quintic rungs, {options.draws} draws a rung, 1 population, {options.swap} swaps,"
+        f"{options.replicates} replicates, 51 quintic rungs, {options.draws} draws a rung, 1 population, "
+        f"{options.swap} swaps,\ncoefficients in sample; thermint {thermint.__version__}"
     )
-    print("coefficients in sample; thermint", thermint.__version__)
     settings = list(product((0, 1, 2), ("trapezoid", "second-order")))
     problems: dict[str, tuple[Callable[[int], Model], float]] = {
         "radiata": (
@@ -77,9 +77,10 @@ def main() -> None:
         for (degree, rule), values in results.items():
             value, error = values.T
             published = PUBLISHED[name].get((degree, rule), float("nan"))
+            kind = "m.s.e." if name == "radiata" else "s.d."
             print(
-                f"{degree:<6} {rule:<13} {value.mean():9.5f} {value.std(ddof=1):9.2g} {np.mean((value - truth) ** 2):9.2g}"
-                f" {error.mean():9.2g} {published:9.2g} ({'m.s.e.' if name == 'radiata' else 's.d.'})"
+                f"{degree:<6} {rule:<13} {value.mean():9.5f} {value.std(ddof=1):9.2g}"
+                f" {np.mean((value - truth) ** 2):9.2g} {error.mean():9.2g} {published:9.2g} ({kind})"
             )
         if name == "pima":
             value = results[2, "second-order"][:, 0]

@@ -62,13 +62,13 @@ def normal(design: ArrayLike, data: ArrayLike, noise: float, prior_covariance: A
         model=Model(
             log_likelihood=log_likelihood,
             log_prior=lambda theta: -0.5 * theta @ prior_precision @ theta - constant,
-            sample_prior=lambda key: root @ jax.random.normal(key, (d,)),
+            sample_prior=lambda key: jnp.asarray(root) @ jax.random.normal(key, (d,)),
             metric=lambda theta: (jnp.asarray(fisher), jnp.asarray(prior_precision)),
         ),
         draw=lambda rng, t, n: rng.multivariate_normal(mean(t), covariance(t), n, method="cholesky"),
         mean=mean,
         covariance=covariance,
-        cdf=lambda t, x: stats.norm.cdf(x, mean(t), np.sqrt(np.diag(covariance(t)))),
+        cdf=lambda t, x: np.asarray(stats.norm.cdf(x, mean(t), np.sqrt(np.diag(covariance(t))))),
         log_normaliser=log_normaliser,
         expected_log_likelihood=expected_log_likelihood,
     )
@@ -94,7 +94,7 @@ def log_gamma(shape: ArrayLike, rate: ArrayLike, counts: ArrayLike) -> Target:
 
     def cdf(t: float, x: np.ndarray) -> np.ndarray:
         A, B = parameters(t)
-        return stats.gamma.cdf(np.exp(x), A, scale=1 / B)
+        return np.asarray(stats.gamma.cdf(np.exp(x), A, scale=1 / B))
 
     def mean(t: float) -> np.ndarray:
         A, B = parameters(t)

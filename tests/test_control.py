@@ -338,8 +338,8 @@ def test_largest_z_by_hand() -> None:
     z, threshold = largest_z(means, np.zeros((2, 2)))
     expected = float(stats.ttest_1samp(np.arange(10.0), 0.0).statistic)
     np.testing.assert_allclose(z, [expected, expected])
-    # Four tests, one a rung and feature, two-sided, together at 1e-4.
-    assert 4 * 2 * stats.t.sf(threshold, 9) == pytest.approx(1e-4)
+    # Four tests, one a rung and feature, two-sided, together at 1e-3.
+    assert 4 * 2 * stats.t.sf(threshold, 9) == pytest.approx(1e-3)
     # An error that is known to be larger than the scatter of batches shows is taken instead.
     z, _ = largest_z(means, np.array([[4.0, 0.0], [0.01, 0.0]]))
     np.testing.assert_allclose(z, [4.5 / 2, expected])
@@ -353,7 +353,7 @@ def test_slow_chains_widen_the_error() -> None:
     _, w = table.flat(0)
     means = table.batch_means(table.w)[:, :, 0].reshape(-1, 4)
     by_batches = np.abs(w.mean(axis=0)) / (means.std(axis=0, ddof=1) / np.sqrt(len(means)))
-    by_ess = np.abs(w.mean(axis=0)) / (w.std(axis=0) / np.sqrt(7.0))
+    by_ess = np.abs(w.mean(axis=0)) / (w.std(axis=0) / np.sqrt(3.5))  # half of the ess of g, which forgets faster
     fast, threshold = mean_zero(table.gram, 4, ess=np.full(3, 1e6))
     slow, same = mean_zero(table.gram, 4, ess=np.full(3, 7.0))
     assert fast[0] == pytest.approx(by_batches.max(), rel=1e-9)
@@ -399,7 +399,7 @@ def test_no_alarm_on_a_skewed_target() -> None:
 @pytest.mark.parametrize("wrong", [1.3, 1 / 1.3])
 def test_alarm_for_a_wrong_gradient(wrong: float, degree: int | str) -> None:
     for seed in range(3):
-        draws = exact_linear_draws(seed, ladder=LADDER, number=200, populations=4, wrong=wrong)
+        draws = exact_linear_draws(seed, ladder=LADDER, number=400, populations=4, wrong=wrong)
         result = thermint.estimate(draws, degree=degree)
         assert "control variates switched off" in result.warnings[0]
         assert np.all(result.rungs["degree"] == 0)

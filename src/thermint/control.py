@@ -11,8 +11,9 @@ from scipy.linalg import lapack
 from thermint.gram import TARGETS, Gram
 
 # Relative jitter on the diagonal of the features' covariance. The first only covers rounding; the others are a ridge,
-# tried where draws are few against features, and taken where they predict held-out draws better.
-JITTERS = (1e-14, 1e-6, 1e-3, 1e-1)
+# tried where draws are few against features, and taken where they predict held-out draws better. The last is close to
+# no control at all, for those who insist on a degree that their draws cannot support.
+JITTERS = (1e-14, 1e-3, 1e-1, 1e1)
 FEW_DRAWS = 20  # per feature
 
 
@@ -34,70 +35,94 @@ def control(gram: Gram, sizes: tuple[int, ...], *, fixed: bool, crossfit: bool) 
         fixed: use the highest degree at every rung, instead of the one with the smallest residual variance.
         crossfit: fit the coefficients for each fold to the other folds; otherwise to all draws, as the paper does.
     """
-    first, second = np.asarray(gram.first), np.asarray(gram.second)
-    number = np.asarray(gram.number)
-    draws = number.sum() * first.shape[1]
-    total = second.sum(axis=0)
-    training = total - second if crossfit else total[None]
-    fits = []
-    for degree in range(len(sizes) - 1 if fixed else 0, len(sizes)):
-        ridge = crossfit and 0 < draws < FEW_DRAWS * sizes[degree]
-        for jitter in JITTERS if ridge else JITTERS[:1]:
-            phi = _coefficients(training, sizes[degree], jitter)
-            fits.append(
-                (degree, *_apply(np.broadcast_to(phi, (len(second), *phi.shape[1:])), gram.fold, first, second))
-            )
-    degrees, sums, squares = (np.stack(part) for part in zip(*fits, strict=True))
-    residuals = np.maximum(squares / draws - (sums.sum(axis=(1, 2)) / draws) ** 2, 0.0)
-    diagonal = np.arange(1, 1 + TARGETS)
-    variance = total[:, diagonal, diagonal] / draws - (total[:, 0, diagonal] / draws) ** 2
-    best = _first_good(residuals)
-    rung, target = np.ogrid[: best.shape[0], : best.shape[1]]
+    # Rung by rung, so that the matrices of one fit in the processor's cache.
+    rungs = [
+        _control_rung(first, second, gram.fold, sizes, fixed, crossfit)
+        for first, second in zip(
+            np.moveaxis(np.asarray(gram.first), 2, 0), np.moveaxis(np.asarray(gram.second), 1, 0), strict=True
+        )
+    ]
+    sums, variance, residual, degree = (np.stack(part) for part in zip(*rungs, strict=True))
     return Controlled(
-        mean=np.moveaxis(sums, (0, 3, 4), (0, 1, 2))[best, rung, target].transpose(2, 3, 0, 1)
-        / number[:, None, None, None],
-        variance=variance,
-        residual=residuals[best, rung, target],
-        degree=degrees[best],
+        np.moveaxis(sums, 0, 2) / np.asarray(gram.number)[:, None, None, None], variance, residual, degree
     )
 
 
-def _coefficients(second: np.ndarray, size: int, jitter: float) -> np.ndarray:
-    """Least squares with intercept of the targets on the first ``size`` features: [fold, rung, size, target].
+def _control_rung(
+    first: np.ndarray, second: np.ndarray, fold: np.ndarray, sizes: tuple[int, ...], fixed: bool, crossfit: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Control one rung.
+
+    Args:
+        first: sums, [batch, population, feature].
+        second: cross-products, [fold, feature, feature].
+        fold: of each batch.
+        sizes: as in `control`, like the other arguments.
+        fixed: likewise.
+        crossfit: likewise.
+
+    Returns:
+        Sums of the controlled targets, [batch, population, target], and their variance without and with control and
+        the degree used, [target].
+    """
+    total = second.sum(axis=0)
+    draws = total[0, 0]
+    training = total - second if crossfit else total[None]
+    degrees, sums, residuals = [], [], []
+    for degree in range(len(sizes) - 1 if fixed else 0, len(sizes)):
+        size = sizes[degree]
+        few = crossfit and draws < FEW_DRAWS * size
+        features = slice(1 + TARGETS, 1 + TARGETS + size)
+        block = slice(1, 1 + TARGETS + size)
+        for phi in _coefficients(training, size, JITTERS[: (4 if fixed else 3) if few else 1]):
+            controlled = (
+                first[..., 1 : 1 + TARGETS] - first[..., features] @ phi[fold if crossfit else np.zeros_like(fold)]
+            )
+            # The residual is a linear form in [targets, features]; its second moment is a quadratic form in the Gram.
+            form = np.concatenate([np.broadcast_to(np.eye(TARGETS), (len(phi), TARGETS, TARGETS)), -phi], axis=1)
+            square = np.sum(form * ((second if crossfit else training)[:, block, block] @ form), axis=(0, 1))
+            degrees.append(degree)
+            sums.append(controlled)
+            residuals.append(np.maximum(square / draws - (controlled.sum(axis=(0, 1)) / draws) ** 2, 0.0))
+    best = _first_good(np.stack(residuals))
+    targets = np.arange(TARGETS)
+    diagonal = 1 + targets
+    return (
+        np.stack(sums)[best, ..., targets].transpose(1, 2, 0),
+        total[diagonal, diagonal] / draws - (total[0, diagonal] / draws) ** 2,
+        np.stack(residuals)[best, targets],
+        np.array(degrees)[best],
+    )
+
+
+def _coefficients(second: np.ndarray, size: int, jitters: tuple[float, ...]) -> list[np.ndarray]:
+    """Least squares with intercept of the targets on the first ``size`` features: [fold, size, target] for each jitter.
 
     The cross-covariance is centred (ERRATA 5): without that, degree 2 is not exact where it should be. NaN where the
     covariance is not positive definite.
     """
     if not size:
-        return np.zeros((*second.shape[:2], 0, TARGETS))
+        return [np.zeros((len(second), 0, TARGETS))]
     features = slice(1 + TARGETS, 1 + TARGETS + size)
-    n = second[..., :1, :1]
-    mean = second[..., :1, :] / n
-    S = second[..., features, features] / n - mean[..., features].mT * mean[..., features]
-    b = second[..., features, 1 : 1 + TARGETS] / n - mean[..., features].mT * mean[..., 1 : 1 + TARGETS]
+    n = second[:, :1, :1]
+    mean = second[:, :1] / n
+    S = second[:, features, features] / n - mean[..., features].mT * mean[..., features]
+    b = second[:, features, 1 : 1 + TARGETS] / n - mean[..., features].mT * mean[..., 1 : 1 + TARGETS]
     # In units of each feature's own standard deviation, so that the jitter means the same to all of them.
-    unit = np.sqrt(np.maximum(np.einsum("...ii->...i", S), 0.0))[..., None]
+    unit = np.sqrt(np.maximum(np.einsum("fii->fi", S), 0.0))[..., None]
     unit[unit == 0] = 1.0
-    S = S / (unit * unit.mT) + jitter * np.eye(size)
-    b = b / unit
-    phi = np.empty_like(b)
-    for index in np.ndindex(S.shape[:2]):
-        _, phi[index], failure = lapack.dposv(S[index], b[index])
-        if failure:
-            phi[index] = np.nan
-    return phi / unit
-
-
-def _apply(phi: np.ndarray, fold: np.ndarray, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of the controlled targets, [batch, population, rung, target], and of their squares, [rung, target]."""
-    size = phi.shape[2]
-    features = slice(1 + TARGETS, 1 + TARGETS + size)
-    fitted = np.matmul(first[..., features].swapaxes(1, 2), phi[fold]).swapaxes(1, 2)
-    # The residual is a linear form in [targets, features]; its second moment is a quadratic form in the Gram.
-    form = np.concatenate([np.broadcast_to(np.eye(TARGETS), (*phi.shape[:2], TARGETS, TARGETS)), -phi], axis=2)
-    block = slice(1, 1 + TARGETS + size)
-    square = np.einsum("frmk,frmk->rk", form, np.matmul(second[..., block, block], form))
-    return first[..., 1 : 1 + TARGETS] - fitted, square
+    S /= unit * unit.mT
+    b /= unit
+    fits = []
+    for jitter in jitters:
+        phi = np.empty_like(b)
+        for k in range(len(S)):
+            A = S[k] + jitter * np.eye(size)
+            _, phi[k], failure = lapack.dposv(A.T, b[k], overwrite_a=True)  # symmetric; A.T saves a copy
+            if failure:
+                phi[k] = np.nan
+        fits.append(phi / unit)
+    return fits
 
 
 def _first_good(residuals: np.ndarray) -> np.ndarray:
@@ -110,12 +135,19 @@ def _first_good(residuals: np.ndarray) -> np.ndarray:
     return best
 
 
+def batch_means(gram: Gram, start: int, stop: int) -> np.ndarray:
+    """Average columns ``start`` to ``stop`` of the Gram over each batch: [batch, population, rung, column]."""
+    return np.asarray(gram.first)[..., start:stop] / np.asarray(gram.number)[:, None, None, None]
+
+
 def mean_zero(gram: Gram, size: int, ess: np.ndarray) -> tuple[np.ndarray, float]:
     """Test that the averages of the first ``size`` features are zero within their errors.
 
     They are not where the density does not vanish at the border of its support, or where gradients are wrong; control
     variates would then shift the answer, with no variance to show it. Chains that mix slowly are another matter: there
-    control variates help, so errors are at least those of ``ess`` independent draws.
+    control variates help, so errors are at least those of ``ess / 2`` independent draws (g, being nearly quadratic,
+    forgets twice as fast as the linear features), with at least the variance that features have under a normal density:
+    they are skewed, and draws that happen to miss the tail have a mean off zero and too small a variance to show it.
 
     Args:
         gram: sums of features.
@@ -126,14 +158,14 @@ def mean_zero(gram: Gram, size: int, ess: np.ndarray) -> tuple[np.ndarray, float
         As `largest_z`.
     """
     features = slice(1 + TARGETS, 1 + TARGETS + size)
-    means = np.asarray(gram.first)[..., features] / np.asarray(gram.number)[:, None, None, None]
+    means = batch_means(gram, features.start, features.stop)
     total = np.asarray(gram.second).sum(axis=0)
     n = total[:, :1, 0]
     variance = np.einsum("rii->ri", total[:, features, features]) / n - (total[:, features, 0] / n) ** 2
-    return largest_z(means, variance / ess[:, None])
+    return largest_z(means, 2 * np.maximum(variance, 1.0) / ess[:, None])
 
 
-def largest_z(means: np.ndarray, floor: np.ndarray, level: float = 1e-4) -> tuple[np.ndarray, float]:
+def largest_z(means: np.ndarray, floor: np.ndarray, level: float = 1e-3) -> tuple[np.ndarray, float]:
     """Compare averages with zero.
 
     Args:

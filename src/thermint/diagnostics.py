@@ -13,21 +13,19 @@ if TYPE_CHECKING:
 
 
 def convergence(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Effective sample size (bulk) and split R-hat of the log likelihood at every rung, by arviz-stats.
+    """Effective sample size for the mean, and split R-hat, of the log likelihood at every rung, by arviz-stats.
 
     Args:
         g: log likelihood, [population, draw, rung].
     """
     from arviz_stats.base import array_stats
 
-    rungs = np.moveaxis(g, 2, 0)
-    moves = np.ptp(rungs, axis=(1, 2)) > 0
-    ess, r_hat = np.full(len(rungs), np.nan), np.full(len(rungs), np.nan)
-    if g.shape[1] >= 4:
-        for i in np.flatnonzero(moves):
-            ess[i] = array_stats.ess(rungs[i], chain_axis=0, draw_axis=1)
-            r_hat[i] = array_stats.rhat(rungs[i], chain_axis=0, draw_axis=1)
-    return ess, r_hat
+    half = g.shape[1] // 2
+    halves = np.moveaxis(np.concatenate([g[:, :half], g[:, -half:]]), 2, 0)  # [rung, chain, draw]
+    constant = np.ptp(halves, axis=(1, 2)) == 0  # g that does not depend on the parameters
+    ess = array_stats.ess(halves, chain_axis=1, draw_axis=2, method="mean")
+    r_hat = array_stats.rhat(halves, chain_axis=1, draw_axis=2, method="identity")
+    return np.where(constant, g.shape[0] * g.shape[1], ess), np.where(constant, 1.0, r_hat)
 
 
 def swap_rates(g: np.ndarray, ladder: Ladder) -> np.ndarray:

@@ -25,8 +25,9 @@ class Draws(NamedTuple):
         log_prior: normalised log p(theta).
         grad_log_likelihood: gradient with respect to the position.
         grad_log_prior: likewise.
-        acceptance: probability with which each move was accepted, if known; NaN where the model was NaN. At rung 0 a
-            move is a fresh draw from the prior, accepted with probability 1 if its likelihood is not zero, else 0.
+        acceptance: probability with which each move was accepted, if known; NaN where the model or its gradient was NaN
+            or +inf. At rung 0 a move is a fresh draw from the prior, accepted with probability 1 if its likelihood is
+            not zero, else 0.
     """
 
     ladder: Array  # [rung]

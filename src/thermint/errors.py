@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,12 @@ class BatchError(NamedTuple):
     error: float
     degrees_of_freedom: float
     disagreement: bool  # populations differ by more than their own errors explain
+
+
+@cache
+def _largest_ratio(between: int, within: int) -> float:
+    """Ratio of variances that chance exceeds once in a thousand times."""
+    return float(stats.f.isf(1e-3, between, within))
 
 
 def batch_error(series: np.ndarray) -> BatchError:
@@ -36,8 +43,8 @@ def batch_error(series: np.ndarray) -> BatchError:
     error = np.sqrt(scatter * inflation / series.size)
     if populations > 1:
         between = means.std(ddof=1) / np.sqrt(populations)
-        ratio = stats.f.isf(1e-3, populations - 1, populations * (batches - 1))
+        ratio = _largest_ratio(populations - 1, populations * (batches - 1))
         rounding = 1e-12 * np.max(np.abs(series), initial=1.0)
         if between**2 > ratio * error**2 + rounding**2:
-            return BatchError(float(between), populations - 1, True)
-    return BatchError(float(error), populations * (batches - 1) / inflation, False)
+            return BatchError(float(between), float(populations - 1), True)
+    return BatchError(float(error), float(populations * (batches - 1) / inflation), False)

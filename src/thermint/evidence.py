@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from itertools import islice, pairwise
 
 import numpy as np
@@ -17,8 +18,8 @@ from thermint.plan import LONGEST_CHUNK, make_plan, name_of, require_whole
 from thermint.population import Swap
 from thermint.progress import Progress
 from thermint.result import Evidence
-from thermint.sampler import default_kernel, make_sampler
-from thermint.summary import moves_of, summarise
+from thermint.sampler import check_model, default_kernel, make_sampler
+from thermint.summary import moves_of, so_far, summarise
 from thermint.swaps import even_odd
 from thermint.warmup import concatenate
 
@@ -50,6 +51,7 @@ def sample(
         >>> draws.position.shape
         (2, 50, 5, 3)
     """
+    check_model(model)
     ladder = as_ladder(ladder)
     require_whole("draws", draws, at_least=1)
     require_whole("populations", populations, at_least=1)
@@ -163,6 +165,7 @@ def evidence(
     begin = time.perf_counter()
     if reference not in ("auto", "prior"):
         raise ValueError(f'reference = {reference!r}: it must be "auto" or "prior".')
+    check_model(model)
     ladder = as_ladder(ladder)
     plan = make_plan(
         draws=draws,
@@ -192,7 +195,7 @@ def evidence(
                 gram = plan.accumulate(gram, piece, batch)
             traces += [np.asarray(piece.log_likelihood) for piece in pieces]
             moves.append(moves_of(concatenate(pieces)))
-            bar.drawn((batch + 1) * plan.chunks * plan.length)
+            bar.drawn((batch + 1) * plan.chunks * plan.length, partial(so_far, gram, ladder, plan, batch + 1))
     g = np.concatenate(traces, axis=1)
     return summarise(
         gram,

@@ -74,7 +74,9 @@ class Model:
             ValueError: a distribution is discrete, improper or has invalid parameters; the message names it.
 
         Example:
+            >>> import jax.numpy as jnp
             >>> import numpyro.distributions as dist
+            >>> from thermint import Model
             >>> y = jnp.array([1.2, 0.8, 1.9])
             >>> model = Model.from_prior(
             ...     {"mean": dist.Normal(0, 10), "scale": dist.HalfNormal(2)},
@@ -119,6 +121,12 @@ def tempered(state: Evaluation, t: Array) -> Array:
 def score(state: Evaluation, t: Array) -> Array:
     """Gradient of `tempered`, equal to -2 z of the paper (Eqn. "Z path")."""
     return state.grad_log_prior + t * state.grad_log_likelihood
+
+
+def usable(state: Evaluation) -> Array:
+    """Say whether a state may be visited: values and gradients are all finite."""
+    finite = jnp.isfinite(state.log_likelihood) & jnp.isfinite(state.log_prior)
+    return finite & jnp.all(jnp.isfinite(state.grad_log_likelihood)) & jnp.all(jnp.isfinite(state.grad_log_prior))
 
 
 def choose(condition: Array, new: Any, old: Any) -> Any:

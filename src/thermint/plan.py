@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from thermint import basis
@@ -49,15 +49,17 @@ class Plan:
         """Add a chunk of draws to a batch; those of weight 0 do not count."""
         weight = np.ones(draws.log_prior.shape[1]) if weight is None else weight
         fold = gram.fold[batch]
-        return grams.accumulate(
+        total = grams.accumulate(
             gram,
             draws,
-            jnp.asarray(weight),
-            jnp.asarray(batch),
-            jnp.asarray(fold),
+            weight,
+            np.int64(batch),
+            np.int64(fold),
             degree=self.degree,
             cross=self.cross,
         )
+        # Wait for it: this program and the next chunk's, both at once, get in each other's way on the CPU's threads.
+        return jax.block_until_ready(total)
 
 
 def make_plan(

@@ -135,9 +135,9 @@ def _reciprocal_average(model: Model) -> tuple[float, float]:
     scaled = theta / np.subtract(*np.quantile(theta, [0.75, 0.25], axis=0))
     distance = np.linalg.norm(scaled[:200, None] - scaled, axis=-1)
     # The most crowded of 200 places: well inside the support, and inside one mode if there are several.
-    centre = np.argmin(np.partition(distance, 400, axis=1)[:, 400])
-    near = theta[np.argsort(distance[centre])[:400]]
-    log_r = stats.multivariate_normal.logpdf(theta, near.mean(axis=0), np.cov(near.T) / 4)
+    centre = np.argmin(np.partition(distance, 1000, axis=1)[:, 1000])
+    near = theta[np.argsort(distance[centre])[:1000]]
+    log_r = stats.multivariate_normal.logpdf(theta, near.mean(axis=0), np.cov(near.T) / 2)
     ratio = np.exp(log_r - log_p)
     return float(1 / ratio.mean()), float(ratio.std() / ratio.mean() / np.sqrt(len(ratio)))
 

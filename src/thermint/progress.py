@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import TracebackType
 
 
@@ -47,7 +48,7 @@ class Progress:
         if self._bar:
             self._bar.update(self._task, description=f"warm-up, {iteration} iterations")
 
-    def drawn(self, draws: int) -> None:
-        """Say how many draws there are."""
+    def drawn(self, draws: int, answer: Callable[[], str]) -> None:
+        """Say how many draws there are, and what the answer is so far; ``answer`` is called only if anyone watches."""
         if self._bar:
-            self._bar.update(self._task, description="sampling", completed=draws)
+            self._bar.update(self._task, description="sampling", completed=draws, answer=answer())

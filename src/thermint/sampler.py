@@ -36,6 +36,7 @@ def check_model(model: Model) -> None:
     """Refuse a model that cannot have an evidence, naming what is wrong, before anything is sampled."""
     if not isinstance(model, Model):
         raise TypeError(f"model must be a thermint.Model, not {type(model).__name__}.")
+    require_float64()
     check_shapes(model)
     check_normalised(model)
 
@@ -51,7 +52,7 @@ def make_sampler(
     seed: int,
     on_round: Callable[[int], None] = lambda iteration: None,
 ) -> Sampler:
-    """Check the model, warm up, and return chunks of ``length`` draws.
+    """Warm up, and return chunks of ``length`` draws.
 
     Args:
         model: the model.
@@ -63,9 +64,7 @@ def make_sampler(
         seed: all randomness derives from it and from the population's index.
         on_round: called with the number of iterations after each warm-up round.
     """
-    require_float64()
     key = jax.random.key(seed)
-    check_model(model)
     kernel = kernel or default_kernel(model)
     temperatures = jnp.asarray(ladder)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(populations))
@@ -73,7 +72,8 @@ def make_sampler(
     advance = partial(pop.advance, keys, model=model, kernel=kernel, swap=swap, length=length)
 
     def step(now: Population, precision_factor: np.ndarray, iteration: int, gain: float) -> tuple[Population, Draws]:
-        return advance(now, precision_factor, temperatures, np.int64(iteration), np.float64(gain))
+        result = advance(now, precision_factor, temperatures, np.int64(iteration), np.float64(gain))
+        return jax.block_until_ready(result)  # see Plan.accumulate
 
     start = Population(states, jnp.full((populations, len(ladder)), np.log(FIRST_STEP)))
     first_factor = np.tile(np.diag(1 / deviation), (len(ladder), 1, 1))
@@ -87,7 +87,9 @@ def make_sampler(
             iteration += length
             yield draws
 
-    return Sampler(tuned.frame, chunks(), evaluations=tuned.iteration * states.log_prior.size)
+    return Sampler(
+        tuned.frame, chunks(), evaluations=tuned.iteration * states.log_prior.size + populations * pop.starts(ladder)
+    )
 
 
 def default_kernel(model: Model) -> Kernel:

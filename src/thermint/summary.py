@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from thermint import diagnostics
-from thermint.control import Controlled, control, largest_z, mean_zero
+from thermint.control import Controlled, batch_means, control, largest_z, mean_zero
 from thermint.draws import Draws
 from thermint.errors import batch_error
 from thermint.estimators.thermodynamic import integrate
@@ -17,7 +17,7 @@ from thermint.gram import Gram
 from thermint.ladders import Ladder
 from thermint.plan import Plan
 from thermint.quadrature import RULES
-from thermint.result import Evidence
+from thermint.result import Evidence, plus_minus
 
 
 class Moves(NamedTuple):
@@ -77,8 +77,9 @@ def summarise(
     invalid = float(np.mean([batch.invalid for batch in moves]))
     if invalid:
         warnings.append(
-            f"the model was NaN at {invalid:.2%} of the proposals, which were rejected as if the likelihood were zero "
-            "there. Return -inf where it is, and guard divisions, logarithms and overflow elsewhere."
+            f"the model, or its gradient, was NaN or +inf at {invalid:.2%} of the proposals, which were rejected as if "
+            "the likelihood were zero there. Return -inf where it is, and guard divisions, logarithms and overflow "
+            "elsewhere."
         )
     variance = controlled.variance[:, 0]
     rungs = pd.DataFrame(
@@ -118,18 +119,28 @@ def summarise(
     )
 
 
+def so_far(gram: Gram, ladder: Ladder, plan: Plan, batches: int) -> str:
+    """Print the answer that the first batches give, roughly: coefficients in sample, no checks."""
+    if batches < 2:
+        return ""
+    begun = gram._replace(first=gram.first[:batches], number=gram.number[:batches])
+    controlled = control(begun, plan.sizes, fixed=True, crossfit=False)
+    integral = integrate(controlled, np.asarray(begun.number), begun.frame, ladder, RULES[plan.rule])
+    error = np.hypot(batch_error(integral.series).error, integral.quadrature_error)
+    return f"log evidence {plus_minus(integral.value, float(error))}"
+
+
 def _control(gram: Gram, plan: Plan, ess: np.ndarray, warnings: list[str]) -> Controlled:
     """Control the targets, unless the features, or what they do to the answer, turn out not to have mean zero."""
-    plain = control(gram, (0,), fixed=True, crossfit=False)
     if not plan.degree:
-        return plain
+        return control(gram, (0,), fixed=True, crossfit=False)
     # Up to degree 2: averages of higher features are too far from normal to be tested by their batch errors.
     z, threshold = mean_zero(gram, plan.sizes[min(plan.degree, 2)], ess)
     controlled = control(gram, plan.sizes, fixed=plan.fixed, crossfit=plan.crossfit)
     if np.all(z <= threshold):
-        shift = plain.mean[..., :1] - controlled.mean[..., :1]
-        gained = np.maximum(controlled.variance - controlled.residual, 0.0)[:, :1]
-        z, threshold = largest_z(shift, gained / ess[:, None])
+        shift = batch_means(gram, 1, 2) - controlled.mean[..., :1]
+        explained = np.maximum(controlled.variance - controlled.residual, 1.0)[:, :1]  # 1: as in `mean_zero`
+        z, threshold = largest_z(shift, 2 * explained / ess[:, None])
     if np.all(z <= threshold):
         return controlled
     warnings.append(
@@ -138,4 +149,4 @@ def _control(gram: Gram, plan: Plan, ess: np.ndarray, warnings: list[str]) -> Co
         "(write the parameter with a NumPyro distribution on that range), or a gradient is wrong, or the chains have "
         "not converged (increase draws)."
     )
-    return plain
+    return control(gram, (0,), fixed=True, crossfit=False)

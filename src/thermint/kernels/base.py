@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.linalg import solve_triangular
 
-from thermint.model import Evaluation, choose, score, tempered
+from thermint.linalg import solve_lower, solve_lower_transposed
+from thermint.model import Evaluation, choose, score, tempered, usable
 
 
 class Params(NamedTuple):
@@ -83,8 +83,9 @@ def metropolis(
         log_correction: log q(state | proposal) - log q(proposal | state).
     """
     log_ratio = tempered(proposal, t) - tempered(state, t) + log_correction
-    # A NaN anywhere in the proposal makes the ratio NaN: it is never accepted.
-    acceptance = jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
+    # A metric or an earlier gradient may be NaN where the proposal itself is not.
+    allowed = usable(proposal) & ~jnp.isnan(log_ratio)
+    acceptance = jnp.where(allowed, jnp.exp(jnp.minimum(log_ratio, 0.0)), 0.0)
     return choose(uniform < acceptance, proposal, state), Info(acceptance, proposal)
 
 
@@ -103,12 +104,12 @@ def langevin(
     """
     # With G = L L', drift and noise are L'^-1 (step^2/2 L^-1 score + step noise): two triangular solves, not three.
     L = factor(state)
-    half_drift = 0.5 * step_size * solve_triangular(L, score(state, t), lower=True)
-    jump = step_size * solve_triangular(L, half_drift + noise.normal, lower=True, trans="T")
+    half_drift = 0.5 * step_size * solve_lower(L, score(state, t))
+    jump = step_size * solve_lower_transposed(L, half_drift + noise.normal)
     proposal = evaluate(state.position + jump)
     # The noise that would lead back: L' (-jump) / step = half_drift + noise_back, all at the proposal.
     L_back = factor(proposal)
-    half_drift_back = 0.5 * step_size * solve_triangular(L_back, score(proposal, t), lower=True)
+    half_drift_back = 0.5 * step_size * solve_lower(L_back, score(proposal, t))
     noise_back = -(L_back.T @ jump) / step_size - half_drift_back
     log_correction = jnp.sum(jnp.log(jnp.diag(L_back)) - jnp.log(jnp.diag(L))) + 0.5 * (
         noise.normal @ noise.normal - noise_back @ noise_back

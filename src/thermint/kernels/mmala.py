@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from thermint.kernels.base import Info, Noise, Params, langevin, target_acceptance
+from thermint.linalg import cholesky
 from thermint.model import Evaluation
 
 
@@ -24,10 +25,8 @@ def mmala(
     def factor(point: Evaluation) -> Array:
         if point.fisher is None or point.prior_curvature is None:
             raise ValueError("kernel mmala needs a model with a metric; use kernels.mala for one without.")
-        L = jnp.linalg.cholesky(
-            t * point.fisher + point.prior_curvature, symmetrize_input=False
-        )  # NaN where not positive definite
-        usable = jnp.all(jnp.diag(L) > 0.1 * jnp.diag(params.precision_factor))  # false for NaN
-        return jnp.where(usable, L, params.precision_factor)
+        L = cholesky(t * point.fisher + point.prior_curvature)  # NaN where not positive definite
+        fine = jnp.all(jnp.diag(L) > 0.1 * jnp.diag(params.precision_factor)) & jnp.all(jnp.isfinite(L))
+        return jnp.where(fine, L, params.precision_factor)
 
     return langevin(noise, state, t, params.step_size, factor, evaluate)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.linalg import solve_triangular
 
 from thermint.kernels.base import Info, Noise, Params, metropolis, target_acceptance
+from thermint.linalg import solve_lower_transposed
 from thermint.model import Evaluation
 
 
@@ -17,6 +17,6 @@ def random_walk(
     noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
 ) -> tuple[Evaluation, Info]:
     """Propose a normal step with the rung's adapted covariance."""
-    step = solve_triangular(params.precision_factor, noise.normal, lower=True, trans="T")
+    step = solve_lower_transposed(params.precision_factor, noise.normal)
     proposal = evaluate(state.position + params.step_size * step)
     return metropolis(noise.uniform, state, proposal, t, jnp.zeros(()))
