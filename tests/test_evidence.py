@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
@@ -153,6 +154,21 @@ def test_nan_proposals_are_rejected_and_reported():
     result = thermint.evidence(model, draws=1000, ladder=11, seed=0)
     assert any("was NaN or +inf at" in warning for warning in result.warnings)
     assert np.isfinite(result.log_evidence)
+
+
+def test_a_heavy_tail_is_reported():
+    """A scale that may come near zero: the log likelihood has no mean under the prior; one draw can decide it all."""
+    y = jnp.array([1.2, 0.8, 1.9, 1.4, 0.3])
+    model = Model.from_prior(
+        {"mean": dist.Normal(0, 10), "scale": dist.HalfNormal(2)},
+        lambda p: dist.Normal(p["mean"], p["scale"]).log_prob(y).sum(),
+    )
+    truth = -9.110347  # the mean integrated in closed form, the scale numerically
+    results = [thermint.evidence(model, seed=seed) for seed in range(6)]
+    worst = max(results, key=lambda result: result.standard_error)
+    assert worst.standard_error > 1
+    assert any("heavy tail" in warning for warning in worst.warnings)
+    assert all(abs(result.log_evidence - truth) < 5 * result.standard_error for result in results)
 
 
 def test_a_run_too_short_to_converge_says_so():

@@ -48,3 +48,9 @@ def batch_error(series: np.ndarray) -> BatchError:
         if between**2 > ratio * error**2 + rounding**2:
             return BatchError(float(between), float(populations - 1), True)
     return BatchError(float(error), float(populations * (batches - 1) / inflation), False)
+
+
+def largest_share(series: np.ndarray) -> float:
+    """Share of the largest batch in the sum of squared deviations; a third or so at most where tails are light."""
+    square = (series - series.mean()) ** 2
+    return float(square.max() / max(square.sum(), np.finfo(float).tiny))

@@ -11,7 +11,7 @@ import pandas as pd
 from thermint import diagnostics
 from thermint.control import Controlled, batch_means, control, largest_z, mean_zero
 from thermint.draws import Draws
-from thermint.errors import batch_error
+from thermint.errors import batch_error, largest_share
 from thermint.estimators.thermodynamic import integrate
 from thermint.gram import Gram
 from thermint.ladders import Ladder
@@ -67,12 +67,21 @@ def summarise(
     # The path starts at the prior given a likelihood that is not zero; the prior mass of that is part of the evidence.
     supported = acceptance[:, :, 0]
     log_evidence = integral.value + float(np.log(supported.mean()))
-    mc = batch_error(integral.series + supported / supported.mean())
+    series = integral.series + supported / supported.mean()
+    mc = batch_error(series)
 
     if mc.disagreement:
         warnings.append(
             "populations disagree by more than their own errors explain, so some have not found all of the posterior; "
             "the error is taken from their spread. Increase draws, or add rungs where swap rates are low."
+        )
+    share = largest_share(series)
+    if share > 0.5 and mc.error > 1e-9 * abs(log_evidence):
+        warnings.append(
+            f"one batch of {gram.number[0]:.0f} draws makes up {share:.0%} of the Monte Carlo variance, "
+            "so the error is itself uncertain. The log likelihood has a heavy tail, typically near t = 0 under a prior "
+            "that allows almost impossible parameters, such as scales close to zero. Use a prior that keeps away from "
+            "them, or many more draws."
         )
     invalid = float(np.mean([batch.invalid for batch in moves]))
     if invalid:
