@@ -8,7 +8,7 @@ demo: .venv/installed
 	$(BIN)/python examples/pima.py
 
 test: .venv/installed-dev lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 from scipy.linalg import lapack
+from threadpoolctl import ThreadpoolController
 
 from thermint.gram import TARGETS, Gram
 
@@ -35,17 +38,21 @@ def control(gram: Gram, sizes: tuple[int, ...], *, fixed: bool, crossfit: bool) 
         fixed: use the highest degree at every rung, instead of the one with the smallest residual variance.
         crossfit: fit the coefficients for each fold to the other folds; otherwise to all draws, as the paper does.
     """
-    # Rung by rung, so that the matrices of one fit in the processor's cache.
-    rungs = [
-        _control_rung(first, second, gram.fold, sizes, fixed, crossfit)
-        for first, second in zip(
-            np.moveaxis(np.asarray(gram.first), 2, 0), np.moveaxis(np.asarray(gram.second), 1, 0), strict=True
-        )
-    ]
+    by_rung = zip(np.moveaxis(np.asarray(gram.first), 2, 0), np.moveaxis(np.asarray(gram.second), 1, 0), strict=True)
+    # Rung by rung, so that the matrices of one fit in the processor's cache, and on one thread: for matrices of this
+    # size, BLAS threads that wait for a busy core made it 25 times slower.
+    with _blas().limit(limits=1, user_api="blas"):
+        rungs = [_control_rung(first, second, gram.fold, sizes, fixed, crossfit) for first, second in by_rung]
     sums, variance, residual, degree = (np.stack(part) for part in zip(*rungs, strict=True))
     return Controlled(
         np.moveaxis(sums, 0, 2) / np.asarray(gram.number)[:, None, None, None], variance, residual, degree
     )
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Find the BLAS libraries, which takes a while, once."""
+    return ThreadpoolController()
 
 
 def _control_rung(
@@ -84,6 +91,8 @@ def _control_rung(
             degrees.append(degree)
             sums.append(controlled)
             residuals.append(np.maximum(square / draws - (controlled.sum(axis=(0, 1)) / draws) ** 2, 0.0))
+            if len(residuals) > 1 and degrees[-2] == degree and np.all(residuals[-1] >= residuals[-2]):
+                break  # a stronger ridge would only be worse
     best = _first_good(np.stack(residuals))
     targets = np.arange(TARGETS)
     diagonal = 1 + targets
@@ -95,14 +104,15 @@ def _control_rung(
     )
 
 
-def _coefficients(second: np.ndarray, size: int, jitters: tuple[float, ...]) -> list[np.ndarray]:
+def _coefficients(second: np.ndarray, size: int, jitters: tuple[float, ...]) -> Iterator[np.ndarray]:
     """Least squares with intercept of the targets on the first ``size`` features: [fold, size, target] for each jitter.
 
     The cross-covariance is centred (ERRATA 5): without that, degree 2 is not exact where it should be. NaN where the
     covariance is not positive definite.
     """
     if not size:
-        return [np.zeros((len(second), 0, TARGETS))]
+        yield np.zeros((len(second), 0, TARGETS))
+        return
     features = slice(1 + TARGETS, 1 + TARGETS + size)
     n = second[:, :1, :1]
     mean = second[:, :1] / n
@@ -113,7 +123,6 @@ def _coefficients(second: np.ndarray, size: int, jitters: tuple[float, ...]) -> 
     unit[unit == 0] = 1.0
     S /= unit * unit.mT
     b /= unit
-    fits = []
     for jitter in jitters:
         phi = np.empty_like(b)
         for k in range(len(S)):
@@ -121,8 +130,7 @@ def _coefficients(second: np.ndarray, size: int, jitters: tuple[float, ...]) -> 
             _, phi[k], failure = lapack.dposv(A.T, b[k], overwrite_a=True)  # symmetric; A.T saves a copy
             if failure:
                 phi[k] = np.nan
-        fits.append(phi / unit)
-    return fits
+        yield phi / unit
 
 
 def _first_good(residuals: np.ndarray) -> np.ndarray:
