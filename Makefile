@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-slow lint bench clean
 
 demo: .venv/installed
 	$(BIN)/python examples/pima.py
 
 test: .venv/installed-dev lint
 	$(BIN)/python -m pytest -n auto
+
+# Long statistical studies: the paper's replicates, and Pima's reference by Gauss-Hermite quadrature.
+test-slow: .venv/installed-dev
+	$(BIN)/python -m pytest -n auto -m slow
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -418,10 +418,10 @@ def border_draws(seed: int) -> Draws:
     rng = np.random.default_rng(seed)
     t = np.linspace(0, 1, 11)
     x = -t - special.ndtri(rng.uniform(size=(4, 500, 11)) * special.ndtr(-t))
-    acceptance = np.ones_like(x)
-    acceptance[:, :, 0] = rng.uniform(size=(4, 500)) < 0.5
+    outside = np.zeros_like(x)
+    outside[:, :, 0] = rng.uniform(size=(4, 500)) < 0.5
     one = np.ones_like(x)[..., None]
-    return Draws(t, x[..., None], -x, stats.norm.logpdf(x), -one, -x[..., None], acceptance)
+    return Draws(t, x[..., None], -x, stats.norm.logpdf(x), -one, -x[..., None], outside=outside)
 
 
 def border_integral(seed: int, degree: int) -> Integral:

@@ -284,7 +284,7 @@ def test_warmup_rounds_are_whole_chunks_and_everything_is_learned_between_them()
     calls = Calls(length=30)
     state = Evaluation(*(jnp.zeros(()),) * 5)
     first = np.tile(np.eye(2), (2, 1, 1))
-    rounds = list(warmup(Population(state, jnp.zeros((5, 2))), first, calls, 30))
+    rounds = list(warmup(Population(state, jnp.zeros((5, 2))), first, calls, 30, rescale=False))
     chunks = [math.ceil(length / 30) for length in ROUNDS]
     np.testing.assert_array_equal([tuned.iteration for tuned in rounds], 30 * np.cumsum(chunks))
     assert [gain for *_, gain in calls.asked] == [g for g, n in zip(GAINS, chunks, strict=True) for _ in range(n)]

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+import numpy as np
 
 ROOT = Path(__file__).parent.parent
 
@@ -18,8 +18,8 @@ def test_the_readme_example_gives_what_it_shows():
     first = output.splitlines()[0]
     value, error = map(float, re.findall(r"-?\d+\.\d+", first))
     shown_value, shown_error = map(float, re.findall(r"-?\d+\.\d+", shown.splitlines()[0]))
-    assert value == pytest.approx(shown_value, abs=shown_error / 10)
-    assert error == pytest.approx(shown_error, rel=0.1)
+    assert abs(value - shown_value) < 4 * np.hypot(error, shown_error)  # random numbers differ between versions of JAX
+    assert 0.5 < error / shown_error < 2
     assert len(output.splitlines()) == len(shown.splitlines())
 
 

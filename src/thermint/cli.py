@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,6 +43,9 @@ def evidence(
     try:
         result = thermint.evidence(load_model(model), seed=seed, draws=draws)
     except (ValueError, TypeError) as error:
+        origin = traceback.extract_tb(error.__traceback__)[-1].filename
+        if Path(origin).parent.parent.name != "thermint" and Path(origin).parent.name != "thermint":
+            raise  # from the user's own code, who needs to see where
         fail(str(error))
     print(json.dumps(result.as_dict(), indent=2) if as_json else result)
 
@@ -60,11 +64,13 @@ def load_model(name: str) -> Model:
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"there is no file {path}.")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
+    name = f"thermint_model_{file.stem}"  # not to hide a module of that name
+    spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module  # as an import would, so that dataclasses and pickles in the file work
+    sys.modules[name] = module  # as an import would, so that dataclasses in the file work
+    sys.path.insert(0, str(file.parent))  # as for a script, so that the file can import its neighbours
     spec.loader.exec_module(module)
     if not hasattr(module, attribute):
         models = [key for key, value in vars(module).items() if isinstance(value, Model)]

@@ -20,12 +20,15 @@ def convergence(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     from arviz_stats.base import array_stats
 
-    half = g.shape[1] // 2
-    halves = np.moveaxis(np.concatenate([g[:, :half], g[:, -half:]]), 2, 0)  # [rung, chain, draw]
-    constant = np.ptp(halves, axis=(1, 2)) == 0  # g that does not depend on the parameters
-    ess = array_stats.ess(halves, chain_axis=1, draw_axis=2, method="mean")
-    r_hat = array_stats.rhat(halves, chain_axis=1, draw_axis=2, method="identity")
-    return np.where(constant, g.shape[0] * g.shape[1], ess), np.where(constant, 1.0, r_hat)
+    ess, r_hat = np.full(g.shape[2], float(g.shape[0] * g.shape[1])), np.ones(g.shape[2])
+    moves = np.ptp(g, axis=(0, 1)) > 0  # g may not depend on the parameters at all
+    if moves.any():
+        chains = np.moveaxis(g[..., moves], 2, 0)  # [rung, population, draw]
+        half = g.shape[1] // 2
+        halves = np.concatenate([chains[:, :, :half], chains[:, :, -half:]], axis=1)
+        ess[moves] = array_stats.ess(chains, chain_axis=1, draw_axis=2, method="mean")
+        r_hat[moves] = array_stats.rhat(halves, chain_axis=1, draw_axis=2, method="identity")
+    return ess, r_hat
 
 
 def swap_rates(g: np.ndarray, ladder: Ladder) -> np.ndarray:
@@ -42,8 +45,8 @@ def rung_warnings(rungs: pd.DataFrame) -> list[str]:
         worst = int(np.nanargmax(rungs["r_hat"]))
         found.append(
             f"not converged: R-hat of the log likelihood exceeds 1.05 at {_rungs(bad)} (largest "
-            f"{rungs['r_hat'].max():.2f} at rung {worst}), so draws of different populations do not agree yet and the "
-            "error may be too small. Increase draws."
+            f"{rungs['r_hat'].max():.2f} at rung {worst}), so different populations, or the two halves of one, "
+            "do not agree yet and the error may be too small. Increase draws."
         )
     bad = np.flatnonzero(rungs["ess"] < 50)
     if len(bad):

@@ -26,8 +26,9 @@ class Draws(NamedTuple):
         grad_log_likelihood: gradient with respect to the position.
         grad_log_prior: likewise.
         acceptance: probability with which each move was accepted, if known; NaN where the model or its gradient was NaN
-            or +inf. At rung 0 a move is a fresh draw from the prior, accepted with probability 1 if its likelihood is
-            not zero, else 0.
+            or +inf.
+        outside: 1 where a move's proposal had a prior or a likelihood of zero, if known, else 0. At rung 0, where every
+            proposal is a fresh draw from the prior, its average is the prior mass that has no likelihood.
     """
 
     ladder: Array  # [rung]
@@ -37,6 +38,7 @@ class Draws(NamedTuple):
     grad_log_likelihood: Array  # [population, draw, rung, d]
     grad_log_prior: Array  # [population, draw, rung, d]
     acceptance: Array | None = None  # [population, draw, rung]
+    outside: Array | None = None  # [population, draw, rung]
 
     def block(self, start: int, stop: int) -> Draws:
         """Take the draws from ``start`` to ``stop`` of every population and rung."""
@@ -46,12 +48,21 @@ class Draws(NamedTuple):
         return {name: a for name, a in self._asdict().items() if name != "ladder" and a is not None}
 
 
+def concatenate(pieces: list[Draws]) -> Draws:
+    """Join chunks of draws along the draw axis."""
+    series = zip(*(piece._series().items() for piece in pieces), strict=True)
+    joined = {items[0][0]: np.concatenate([np.asarray(a) for _, a in items], axis=1) for items in series}
+    return pieces[0]._replace(**joined)
+
+
 def check_draws(draws: Draws) -> Draws:
     """Return the draws as float64 arrays, or say which field is wrong.
 
     Raises:
         ValueError: shapes that do not fit each other, a bad ladder, or values that are not finite.
     """
+    if not isinstance(draws, Draws):
+        raise TypeError(f"draws must be a thermint.Draws, not {type(draws).__name__}.")
     ladder = as_ladder(draws.ladder)
     draws = jax.tree.map(lambda a: np.asarray(a, dtype=np.float64), draws)
     if draws.position.ndim != 4:
@@ -64,7 +75,10 @@ def check_draws(draws: Draws) -> Draws:
             )
         if name != "acceptance" and not np.all(np.isfinite(array)):
             population, draw, rung = np.argwhere(~np.isfinite(array))[0][:3]
-            raise ValueError(f"{name} is not finite at population {population}, draw {draw}, rung {rung}.")
+            raise ValueError(
+                f"{name} is not finite at population {population}, draw {draw}, rung {rung}. Draws must lie where the "
+                "posterior density is positive; leave out others and say so in `outside`."
+            )
     if draws.position.shape[2] != len(ladder):
         raise ValueError(f"ladder has {len(ladder)} rungs but the draws have {draws.position.shape[2]}.")
     return draws._replace(ladder=ladder)

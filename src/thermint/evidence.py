@@ -9,19 +9,20 @@ from itertools import islice, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from thermint.draws import Draws, check_draws
+from thermint._runtime import require_float64
+from thermint.draws import Draws, check_draws, concatenate
 from thermint.frame import frame_of
 from thermint.kernels import Kernel
 from thermint.ladders import as_ladder
 from thermint.model import Model
-from thermint.plan import LONGEST_CHUNK, make_plan, name_of, require_whole
+from thermint.options import name_of, require_kernel, require_whole
+from thermint.plan import LONGEST_CHUNK, make_plan
 from thermint.population import Swap
 from thermint.progress import Progress
 from thermint.result import Evidence
 from thermint.sampler import check_model, default_kernel, make_sampler
 from thermint.summary import moves_of, so_far, summarise
 from thermint.swaps import even_odd
-from thermint.warmup import concatenate
 
 
 def sample(
@@ -52,6 +53,8 @@ def sample(
         (2, 50, 5, 3)
     """
     check_model(model)
+    require_kernel(kernel)
+    require_whole("seed", seed, at_least=0)
     ladder = as_ladder(ladder)
     require_whole("draws", draws, at_least=1)
     require_whole("populations", populations, at_least=1)
@@ -86,6 +89,7 @@ def estimate(
         True
     """
     begin = time.perf_counter()
+    require_float64()
     if method != "cti":
         raise ValueError(f'method = {method!r}: it must be "cti".')
     draws = check_draws(draws)
@@ -166,6 +170,8 @@ def evidence(
     if reference not in ("auto", "prior"):
         raise ValueError(f'reference = {reference!r}: it must be "auto" or "prior".')
     check_model(model)
+    require_kernel(kernel)
+    require_whole("seed", seed, at_least=0)
     ladder = as_ladder(ladder)
     plan = make_plan(
         draws=draws,
@@ -176,7 +182,7 @@ def evidence(
         rule=rule,
         crossfit=crossfit,
     )
-    with Progress(progress, draws=plan.batches * plan.chunks * plan.length) as bar:
+    with Progress(progress, draws=plan.draws) as bar:
         sampler = make_sampler(
             model,
             ladder,
@@ -193,9 +199,11 @@ def evidence(
             pieces = list(islice(sampler.chunks, plan.chunks))
             for piece in pieces:
                 gram = plan.accumulate(gram, piece, batch)
-            traces += [np.asarray(piece.log_likelihood) for piece in pieces]
-            moves.append(moves_of(concatenate(pieces)))
-            bar.drawn((batch + 1) * plan.chunks * plan.length, partial(so_far, gram, ladder, plan, batch + 1))
+            block = concatenate(pieces)
+            drawn = batch * plan.chunks * plan.length
+            traces.append(np.array(block.log_likelihood[:, -drawn % plan.thinning :: plan.thinning]))
+            moves.append(moves_of(block))
+            bar.drawn(drawn + plan.chunks * plan.length, partial(so_far, gram, ladder, plan, moves))
     g = np.concatenate(traces, axis=1)
     return summarise(
         gram,
@@ -203,7 +211,7 @@ def evidence(
         g,
         moves,
         plan,
-        evaluations=sampler.evaluations + g.size,
+        evaluations=sampler.evaluations + plan.draws * populations * len(ladder),
         begin=begin,
         settings={
             "method": "cti",

@@ -27,7 +27,7 @@ def as_ladder(ladder: int | npt.ArrayLike | None) -> Ladder:
         return power()
     values = np.asarray(ladder, dtype=np.float64)
     if values.ndim == 0:
-        if values != int(values) or values < 2:
+        if not np.isfinite(values) or values != int(values) or values < 2:
             raise ValueError(f"ladder = {ladder}: a number of rungs must be a whole number, at least 2.")
         return power(int(values))
     if values.ndim != 1 or len(values) < 2:

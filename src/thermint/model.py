@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -27,6 +27,8 @@ class Model:
             minus the Hessian of ``log_prior``. The metric at inverse temperature t is ``t * fisher + prior_curvature``.
         constrain: ``theta[d] -> {"name": value}``, the named values that a user knows.
         names: one name for each entry of theta.
+        normalised: ``log_prior`` is known to be normalised, and to be what ``sample_prior`` draws from; else this is
+            checked numerically in up to ten dimensions.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -45,9 +47,15 @@ class Model:
     log_likelihood: Callable[[Array], Array]
     log_prior: Callable[[Array], Array]
     sample_prior: Callable[[Array], Array]
+    _: KW_ONLY
     metric: Callable[[Array], tuple[Array, Array]] | None = None
     constrain: Callable[[Array], dict[str, Array]] | None = None
     names: tuple[str, ...] | None = None
+    normalised: bool = False
+
+    def __post_init__(self) -> None:
+        if self.names is not None:
+            object.__setattr__(self, "names", tuple(self.names))  # a list is welcome too
 
     @property
     def dimension(self) -> int:
@@ -150,12 +158,11 @@ def check_shapes(model: Model) -> None:
             )
         if value.dtype != jnp.float64:
             raise TypeError(
-                f"{name} returns {value.dtype}, which is too coarse for an evidence. Use float64 data "
-                "and do not cast: thermint passes a float64 theta."
+                f"{name} returns {value.dtype} instead of float64. Do not cast: thermint passes a float64 theta."
             )
     if model.metric:
         parts = jax.eval_shape(model.metric, theta)
-        if [getattr(part, "shape", None) for part in parts] != [(d, d), (d, d)]:
+        if [getattr(part, "shape", None) for part in jax.tree.leaves(parts)] != [(d, d), (d, d)]:
             raise TypeError(f"metric must return (fisher[{d}, {d}], prior_curvature[{d}, {d}]), but returned {parts}.")
     if model.names is not None and len(model.names) != d:
         raise ValueError(f"names has {len(model.names)} entries for a theta of {d}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -13,10 +12,12 @@ from thermint import gram as grams
 from thermint.draws import Draws
 from thermint.frame import Frame
 from thermint.gram import Gram
+from thermint.options import require_whole
 from thermint.quadrature import RULES
 
 LONGEST_CHUNK = 100  # draws of one population and rung that are held at a time
 LARGEST_GRAM = 2**30  # bytes
+LONGEST_TRACE = 10_000  # values of g that are kept of each population and rung; longer traces are thinned
 AUTO_DEGREE = 2
 FOLDS = 5
 
@@ -33,6 +34,16 @@ class Plan:
     cross: bool  # trial functions with products of different coordinates
     rule: str
     crossfit: bool
+
+    @property
+    def draws(self) -> int:
+        """Draws of one population and rung, in all."""
+        return self.length * self.chunks * self.batches
+
+    @property
+    def thinning(self) -> int:
+        """Keep one in so many values of the trace of g."""
+        return -(-self.draws // LONGEST_TRACE)
 
     @property
     def degree(self) -> int:
@@ -70,10 +81,8 @@ def make_plan(
     Raises:
         ValueError: an option that cannot work; the message names it and what would.
     """
-    require_whole("draws", draws, at_least=1)
+    require_whole("draws", draws, at_least=2 * FOLDS)  # fewer give no error bar
     require_whole("populations", populations, at_least=1)
-    if draws < 2 * FOLDS:
-        raise ValueError(f"draws = {draws}: an error bar needs at least {2 * FOLDS} draws a rung.")
     rule = rule or "second-order"
     if rule not in RULES:
         raise ValueError(f"rule = {rule!r}: it must be one of {', '.join(map(repr, RULES))}.")
@@ -109,14 +118,3 @@ def _features(draws: int, d: int, degree: int | str) -> tuple[tuple[int, ...], b
     cross = basis.size(d, AUTO_DEGREE) <= draws / 5
     sizes = [basis.size(d, k, cross) for k in range(AUTO_DEGREE + 1)]
     return tuple(size for size in sizes if size <= draws / 5), cross
-
-
-def name_of(function: Any) -> str:
-    """Return the name under which a kernel or swap is recorded."""
-    return getattr(function, "__name__", repr(function))
-
-
-def require_whole(name: str, value: Any, at_least: int) -> None:
-    """Refuse an option that is not a whole number, or too small."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
-        raise ValueError(f"{name} = {value!r}: it must be a whole number, at least {at_least}.")

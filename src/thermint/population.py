@@ -62,26 +62,29 @@ def advance(
     """
     target = getattr(kernel, "target_acceptance", 0.6)
 
-    def move(noise: Noise, state: Evaluation, t: Array, params: Params, fresh: Array) -> tuple[Evaluation, Array]:
+    def move(
+        noise: Noise, state: Evaluation, t: Array, params: Params, fresh: Array
+    ) -> tuple[Evaluation, Array, Array]:
         """Move one rung by the kernel; at t = 0 a fresh draw from the prior is the proposal instead."""
         moved, info = kernel(noise, state, t, params, lambda x: evaluate(model, jnp.where(t > 0, x, fresh)))
         # The rung at t = 0 is the prior where the likelihood is not zero.
         allowed = usable(info.proposal)
         moved = choose(t > 0, moved, choose(allowed, info.proposal, state))
+        outside = jnp.minimum(info.proposal.log_likelihood, info.proposal.log_prior) == -jnp.inf
         acceptance = jnp.where(t > 0, info.acceptance, allowed.astype(float))
-        return moved, jnp.where(allowed | (info.proposal.log_likelihood == -jnp.inf), acceptance, jnp.nan)
+        return moved, jnp.where(allowed | outside, acceptance, jnp.nan), outside.astype(float)
 
     def iterate(carry: Population, now: tuple[Array, Array, Array, Noise]) -> tuple[Population, tuple]:
         state, log_step = carry
         n, key_swap, fresh, noise = now
         params = Params(jnp.exp(log_step), precision_factor)
         moves = jax.vmap(move, in_axes=(0, 0, 0, 0, None))
-        state, acceptance = moves(noise, state, ladder, params, fresh)
+        state, acceptance, outside = moves(noise, state, ladder, params, fresh)
         log_step = log_step + gain * (jnp.nan_to_num(acceptance) - target)
         order = swap(key_swap, state.log_likelihood, ladder, n)
         swapped = jax.tree.map(lambda a: a[order], state)
         # Recorded before the swap, so that rung 0 gives independent draws.
-        return Population(swapped, log_step), (*state[:5], acceptance)
+        return Population(swapped, log_step), (*state[:5], acceptance, outside)
 
     def randomness(key: Array, n: Array) -> tuple[Array, Array, Array, Noise]:
         """All that is random in iteration n of one population."""

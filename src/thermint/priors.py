@@ -53,6 +53,7 @@ def unconstrained(prior: Mapping[str, dist.Distribution], log_likelihood: Callab
         log_prior=log_prior,
         sample_prior=lambda key: ravel_pytree(list(draw(key).values()))[0],
         constrain=constrain,
+        normalised=True,
         names=tuple(f"{name}{index}" for name in prior for index in _subscripts(example[name].shape)),
     )
 
@@ -102,6 +103,8 @@ def check_normalised(model: Model) -> None:
     notices a ``sample_prior`` that draws from something else. It stays silent where the average is too noisy to tell.
     """
     d = model.dimension
+    if model.normalised:
+        return
     if d == 1:
         total, noise = _integral(model)
     elif d <= 10:
@@ -117,7 +120,7 @@ def check_normalised(model: Model) -> None:
 
 
 def _integral(model: Model) -> tuple[float, float]:
-    """Integrate a one-dimensional prior density numerically; the error is negligible.
+    """Integrate a one-dimensional prior density numerically, with the relative error that halving the grid shows.
 
     The grid is uniform in asinh of the standardised value, dense in the middle and reaching far into the tails.
     """
@@ -126,7 +129,9 @@ def _integral(model: Model) -> tuple[float, float]:
     u = np.linspace(-30.0, 30.0, 40001)
     x = centre + (high - low) * np.sinh(u)
     density = np.exp(np.asarray(jax.jit(jax.vmap(model.log_prior))(jnp.asarray(x[:, None]))))
-    return float(np.trapezoid(np.nan_to_num(density) * (high - low) * np.cosh(u), u)), 0.0
+    integrand = np.nan_to_num(density) * (high - low) * np.cosh(u)
+    total, coarse = np.trapezoid(integrand, u), np.trapezoid(integrand[::2], u[::2])
+    return float(total), abs(float(np.log(total / coarse)))
 
 
 def _reciprocal_average(model: Model) -> tuple[float, float]:

@@ -77,7 +77,7 @@ def make_sampler(
 
     start = Population(states, jnp.full((populations, len(ladder)), np.log(FIRST_STEP)))
     first_factor = np.tile(np.diag(1 / deviation), (len(ladder), 1, 1))
-    for tuned in warmup(start, first_factor, step, length):
+    for tuned in warmup(start, first_factor, step, length, rescale=not getattr(kernel, "own_metric", False)):
         on_round(tuned.iteration)
 
     def chunks() -> Iterator[Draws]:

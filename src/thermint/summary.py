@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from thermint import diagnostics
-from thermint.control import Controlled, batch_means, control, largest_z, mean_zero
+from thermint.control import Controlled, control, largest_z, mean_zero
 from thermint.draws import Draws
 from thermint.errors import batch_error, largest_share
 from thermint.estimators.thermodynamic import integrate
@@ -21,18 +22,19 @@ from thermint.result import Evidence, plus_minus
 
 
 class Moves(NamedTuple):
-    """What became of the moves of a batch of draws."""
+    """What became of the moves of a batch of draws, averaged."""
 
-    acceptance: np.ndarray  # [population, rung]; at rung 0 the share of prior draws whose likelihood is not zero
-    invalid: float  # share of moves at which the model was NaN
+    acceptance: np.ndarray  # [population, rung]
+    outside: np.ndarray  # [population, rung], share of proposals of zero density
+    invalid: float  # share of moves at which the model was NaN or +inf
 
 
 def moves_of(draws: Draws) -> Moves:
-    """Average the acceptance of the draws; all ones if the sampler did not say."""
-    if draws.acceptance is None:
-        return Moves(np.ones(np.shape(draws.log_prior)[::2]), 0.0)
-    acceptance = np.asarray(draws.acceptance)
-    return Moves(np.nan_to_num(acceptance).mean(axis=1), float(np.isnan(acceptance).mean()))
+    """Average over the draws; where the sampler did not say, all moves were accepted and none fell outside."""
+    shape = np.shape(draws.log_prior)
+    acceptance = np.ones(shape) if draws.acceptance is None else np.asarray(draws.acceptance)
+    outside = np.zeros(shape) if draws.outside is None else np.asarray(draws.outside)
+    return Moves(np.nan_to_num(acceptance).mean(axis=1), outside.mean(axis=1), float(np.isnan(acceptance).mean()))
 
 
 def summarise(
@@ -60,14 +62,31 @@ def summarise(
     """
     warnings: list[str] = []
     ess, r_hat = diagnostics.convergence(g)
-    controlled = _control(gram, plan, ess, warnings)
+    acceptance, outside = (np.stack(part) for part in list(zip(*moves, strict=True))[:2])
+    controlled = _control(gram, ladder, plan, ess, outside[:, :, 1:].mean(), warnings)
     integral = integrate(controlled, np.asarray(gram.number), gram.frame, ladder, RULES[plan.rule])
 
-    acceptance = np.stack([batch.acceptance for batch in moves])
     # The path starts at the prior given a likelihood that is not zero; the prior mass of that is part of the evidence.
-    supported = acceptance[:, :, 0]
+    supported = 1 - outside[:, :, 0]
+    prior_draws = float(np.asarray(gram.number).sum()) * g.shape[0]
+    successes = supported.mean() * prior_draws
+    if successes < 1:
+        raise ValueError(
+            f"none of the {prior_draws:.0f} draws from the prior has a likelihood above zero, so the prior mass "
+            "that has one cannot be estimated. Increase draws, or use a narrower prior."
+        )
+    if successes < 20:
+        warnings.append(
+            f"only {successes:.0f} draws from the prior have a likelihood above zero: the share of prior mass that has "
+            "one, which is part of the evidence, is poorly known. Increase draws, or use a narrower prior."
+        )
     log_evidence = integral.value + float(np.log(supported.mean()))
-    series = integral.series + supported / supported.mean()
+    # Coefficients fitted in sample make the batches look more alike than they are: the error comes from other draws.
+    series = integral.series
+    if not plan.crossfit and plan.degree:
+        fitted = control(gram, plan.sizes, fixed=plan.fixed, crossfit=True) if controlled.degree.any() else controlled
+        series = integrate(fitted, np.asarray(gram.number), gram.frame, ladder, RULES[plan.rule]).series
+    series = series + supported / supported.mean()
     mc = batch_error(series)
 
     if mc.disagreement:
@@ -82,6 +101,12 @@ def summarise(
             "so the error is itself uncertain. The log likelihood has a heavy tail, typically near t = 0 under a prior "
             "that allows almost impossible parameters, such as scales close to zero. Use a prior that keeps away from "
             "them, or many more draws."
+        )
+    if integral.quadrature_error > max(3 * mc.error, 0.1):
+        warnings.append(
+            f"the ladder is too coarse: the quadrature error, {integral.quadrature_error:.2g}, is most of the error. "
+            "Use more rungs, such as ladder=101, or more of them near t = 0, such as "
+            "ladder=thermint.ladders.power(51, 8)."
         )
     invalid = float(np.mean([batch.invalid for batch in moves]))
     if invalid:
@@ -118,7 +143,7 @@ def summarise(
         rungs=rungs,
         settings={
             **settings,
-            "draws": g.shape[1],
+            "draws": int(np.asarray(gram.number).sum()),
             "populations": g.shape[0],
             "ladder": ladder.tolist(),
             "degree": plan.degree if plan.fixed else "auto",
@@ -128,34 +153,52 @@ def summarise(
     )
 
 
-def so_far(gram: Gram, ladder: Ladder, plan: Plan, batches: int) -> str:
+def so_far(gram: Gram, ladder: Ladder, plan: Plan, moves: list[Moves]) -> str:
     """Print the answer that the first batches give, roughly: coefficients in sample, no checks."""
+    batches = len(moves)
+    log_supported = float(np.log(max(1 - np.mean([batch.outside[:, 0] for batch in moves]), 1e-300)))
     if batches < 2:
         return ""
     begun = gram._replace(first=gram.first[:batches], number=gram.number[:batches])
     controlled = control(begun, plan.sizes, fixed=True, crossfit=False)
     integral = integrate(controlled, np.asarray(begun.number), begun.frame, ladder, RULES[plan.rule])
     error = np.hypot(batch_error(integral.series).error, integral.quadrature_error)
-    return f"log evidence {plus_minus(integral.value, float(error))}"
+    return f"log evidence {plus_minus(integral.value + log_supported, float(error))}"
 
 
-def _control(gram: Gram, plan: Plan, ess: np.ndarray, warnings: list[str]) -> Controlled:
-    """Control the targets, unless the features, or what they do to the answer, turn out not to have mean zero."""
+def _control(
+    gram: Gram, ladder: Ladder, plan: Plan, ess: np.ndarray, outside: float, warnings: list[str]
+) -> Controlled:
+    """Control the targets, unless there is reason to think that the control variates do not have mean zero."""
+    plain = control(gram, (0,), fixed=True, crossfit=False)
     if not plan.degree:
-        return control(gram, (0,), fixed=True, crossfit=False)
+        return plain
+    if outside and not plan.fixed:
+        warnings.append(
+            f"control variates not used: {outside:.2%} of the proposals fell where prior or likelihood is zero. "
+            "If the density jumps at that border, control variates would shift the answer. Write the parameter with a "
+            "NumPyro distribution on its range, or give a degree if the density falls to zero smoothly."
+        )
+        return plain
     # Up to degree 2: averages of higher features are too far from normal to be tested by their batch errors.
     z, threshold = mean_zero(gram, plan.sizes[min(plan.degree, 2)], ess)
     controlled = control(gram, plan.sizes, fixed=plan.fixed, crossfit=plan.crossfit)
     if np.all(z <= threshold):
-        shift = batch_means(gram, 1, 2) - controlled.mean[..., :1]
+        shift = plain.mean[..., :1] - controlled.mean[..., :1]
         explained = np.maximum(controlled.variance - controlled.residual, 1.0)[:, :1]  # 1: as in `mean_zero`
         z, threshold = largest_z(shift, 2 * explained / ess[:, None])
+    if np.all(z <= threshold):
+        # One more test, of what it all comes to: the integral with and without control.
+        weights = RULES[plan.rule](ladder)[0] * np.asarray(gram.frame.spread)
+        total = (shift[..., 0] * weights).sum(axis=-1)
+        error, freedom, _ = batch_error(total)
+        z, threshold = np.array([abs(total.mean()) / max(error, 1e-300)]), float(stats.t.isf(1e-5, freedom))
     if np.all(z <= threshold):
         return controlled
     warnings.append(
         f"control variates switched off: their averages should be zero but are {z.max():.0f} standard errors away at "
-        f"rung {z.argmax()} (threshold {threshold:.1f}). Either the posterior density jumps to zero at a border "
-        "(write the parameter with a NumPyro distribution on that range), or a gradient is wrong, or the chains have "
-        "not converged (increase draws)."
+        f"rung {z.argmax()} (threshold {threshold:.1f}). Either the posterior density jumps somewhere (write a bounded "
+        "parameter with a NumPyro distribution on its range), or a gradient is wrong, or the chains have not converged "
+        "(increase draws)."
     )
-    return control(gram, (0,), fixed=True, crossfit=False)
+    return plain

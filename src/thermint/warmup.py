@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from thermint.draws import Draws
+from thermint.draws import Draws, concatenate
 from thermint.frame import Frame, frame_of
 from thermint.population import Population
 
@@ -30,6 +30,7 @@ def warmup(
     precision_factor: np.ndarray,
     advance: Callable[[Population, np.ndarray, int, float], tuple[Population, Draws]],
     chunk: int,
+    rescale: bool,
 ) -> Iterator[Tuned]:
     """Run the rounds, yielding what is known after each; the last one is final.
 
@@ -38,6 +39,7 @@ def warmup(
         precision_factor: a first guess, [rung, d, d].
         advance: ``(population, precision_factor, iteration, gain) -> (population, chunk of draws)``.
         chunk: number of iterations that ``advance`` makes.
+        rescale: whether step sizes are in units of the adapted covariance, so that they change when it does.
     """
     iteration = 0
     for length, gain in zip(ROUNDS, GAINS, strict=True):
@@ -47,9 +49,13 @@ def warmup(
             iteration += chunk
             draws.append(piece)
         frame = frame_of(concatenate(draws))
-        precision_factor = precision_factor_of(frame.factor)
+        previous, precision_factor = precision_factor, precision_factor_of(frame.factor)
         # Step sizes wandered apart from population to population; go on from their geometric mean.
-        log_step = jnp.broadcast_to(population.log_step.mean(axis=0), population.log_step.shape)
+        log_step = np.asarray(population.log_step).mean(axis=0)
+        if rescale:
+            # The same steps in the new units.
+            log_step += np.log(np.einsum("rii->ri", precision_factor) / np.einsum("rii->ri", previous)).mean(axis=1)
+        log_step = jnp.broadcast_to(log_step, population.log_step.shape)
         population = population._replace(log_step=log_step)
         yield Tuned(population, precision_factor, frame, iteration)
 
@@ -57,10 +63,3 @@ def warmup(
 def precision_factor_of(factor: np.ndarray) -> np.ndarray:
     """Lower Cholesky factors of inverse covariances, from those of the covariances: [rung, d, d]."""
     return np.linalg.cholesky(np.linalg.inv(factor @ factor.mT))
-
-
-def concatenate(pieces: list[Draws]) -> Draws:
-    """Join chunks of draws along the draw axis."""
-    series = zip(*(piece._series().items() for piece in pieces), strict=True)
-    joined = {items[0][0]: np.concatenate([np.asarray(a) for _, a in items], axis=1) for items in series}
-    return pieces[0]._replace(**joined)

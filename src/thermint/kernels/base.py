@@ -47,11 +47,17 @@ class Kernel(Protocol):
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def target_acceptance(rate: float) -> Callable[[F], F]:
-    """Decorate a kernel with the acceptance rate that the warm-up tunes its step size to."""
+def target_acceptance(rate: float, *, own_metric: bool = False) -> Callable[[F], F]:
+    """Tell the warm-up how to tune a kernel's step size.
+
+    Args:
+        rate: the acceptance rate that suits the kernel.
+        own_metric: the step size is not in units of the rung's adapted covariance.
+    """
 
     def mark(kernel: F) -> F:
         kernel.target_acceptance = rate  # type: ignore[attr-defined]
+        kernel.own_metric = own_metric  # type: ignore[attr-defined]
         return kernel
 
     return mark

@@ -12,7 +12,7 @@ from thermint.linalg import cholesky
 from thermint.model import Evaluation
 
 
-@target_acceptance(0.6)
+@target_acceptance(0.6, own_metric=True)
 def mmala(
     noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
 ) -> tuple[Evaluation, Info]:
