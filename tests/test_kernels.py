@@ -20,8 +20,8 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtr
 from scipy import integrate, stats
-
 from targets import INDEFINITE, SKEWED, SKEWED_2, TARGETS, Target, features, paired_z
+
 from thermint import Model
 from thermint.kernels import Info, Kernel, Noise, Params, mala, mmala, random_walk
 from thermint.kernels.base import draw_noise, metropolis

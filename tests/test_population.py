@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from jax import Array
 from scipy import stats
-
 from targets import SKEWED_2, Target, features, normal, paired_z
+
 from thermint import Model
 from thermint import population as pop
 from thermint.draws import Draws

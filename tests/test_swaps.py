@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
-
 from targets import SKEWED, Target, features, paired_z
+
 from thermint.population import Swap
 from thermint.swaps import even_odd, log_ratio, random_pair
 
