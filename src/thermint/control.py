@@ -29,6 +29,13 @@ class Controlled(NamedTuple):
     degree: np.ndarray  # [rung, target], the degree used
 
 
+def uncontrolled(gram: Gram) -> Controlled:
+    """Take the plain means, as `control` would with no features."""
+    total = np.asarray(gram.second[:, :, : 1 + TARGETS, : 1 + TARGETS]).sum(axis=0)
+    variance = _variances(total)
+    return Controlled(batch_means(gram, 1, 1 + TARGETS), variance, variance, np.zeros(variance.shape, dtype=int))
+
+
 def control(gram: Gram, sizes: tuple[int, ...], *, fixed: bool, crossfit: bool) -> Controlled:
     """Control the targets at every rung.
 
@@ -95,13 +102,19 @@ def _control_rung(
                 break  # a stronger ridge would only be worse
     best = _first_good(np.stack(residuals))
     targets = np.arange(TARGETS)
-    diagonal = 1 + targets
     return (
         np.stack(sums)[best, ..., targets].transpose(1, 2, 0),
-        total[diagonal, diagonal] / draws - (total[0, diagonal] / draws) ** 2,
+        _variances(total),
         np.stack(residuals)[best, targets],
         np.array(degrees)[best],
     )
+
+
+def _variances(total: np.ndarray) -> np.ndarray:
+    """Variances of the targets, [..., target], from cross-products [..., feature, feature]."""
+    draws = total[..., 0, :1]
+    targets = np.arange(1, 1 + TARGETS)
+    return total[..., targets, targets] / draws - (total[..., 0, targets] / draws) ** 2
 
 
 def _coefficients(second: np.ndarray, size: int, jitters: tuple[float, ...]) -> Iterator[np.ndarray]:
@@ -126,7 +139,8 @@ def _coefficients(second: np.ndarray, size: int, jitters: tuple[float, ...]) -> 
     for jitter in jitters:
         phi = np.empty_like(b)
         for k in range(len(S)):
-            A = S[k] + jitter * np.eye(size)
+            A = S[k].copy()
+            A.flat[:: size + 1] += jitter
             _, phi[k], failure = lapack.dposv(A.T, b[k], overwrite_a=True)  # symmetric; A.T saves a copy
             if failure:
                 phi[k] = np.nan

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import stats
 
 from thermint import diagnostics
-from thermint.control import Controlled, control, largest_z, mean_zero
+from thermint.control import Controlled, control, largest_z, mean_zero, uncontrolled
 from thermint.draws import Draws
 from thermint.errors import batch_error, largest_share
 from thermint.estimators.thermodynamic import integrate
@@ -170,7 +170,7 @@ def _control(
     gram: Gram, ladder: Ladder, plan: Plan, ess: np.ndarray, outside: float, warnings: list[str]
 ) -> Controlled:
     """Control the targets, unless there is reason to think that the control variates do not have mean zero."""
-    plain = control(gram, (0,), fixed=True, crossfit=False)
+    plain = uncontrolled(gram)
     if not plan.degree:
         return plain
     if outside and not plan.fixed:
