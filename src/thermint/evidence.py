@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from importlib.metadata import version
 from itertools import islice, pairwise
 
 import numpy as np
@@ -21,7 +22,7 @@ from thermint.population import Swap
 from thermint.progress import Progress
 from thermint.result import Evidence
 from thermint.sampler import check_model, default_kernel, make_sampler
-from thermint.summary import moves_of, so_far, summarise
+from thermint.summary import Moves, average, moves_of, so_far, summarise
 from thermint.swaps import even_odd
 
 
@@ -194,16 +195,18 @@ def evidence(
             on_round=bar.warmed_up,
         )
         gram = plan.empty(sampler.frame, populations)
-        traces, moves = [], []
+        traces: list[np.ndarray] = []
+        moves: list[Moves] = []
+        drawn = 0
         for batch in range(plan.batches):
-            pieces = list(islice(sampler.chunks, plan.chunks))
-            for piece in pieces:
+            pieces = []
+            for piece in islice(sampler.chunks, plan.chunks):
                 gram = plan.accumulate(gram, piece, batch)
-            block = concatenate(pieces)
-            drawn = batch * plan.chunks * plan.length
-            traces.append(np.array(block.log_likelihood[:, -drawn % plan.thinning :: plan.thinning]))
-            moves.append(moves_of(block))
-            bar.drawn(drawn + plan.chunks * plan.length, partial(so_far, gram, ladder, plan, moves))
+                pieces.append(moves_of(piece))
+                traces.append(np.array(piece.log_likelihood[:, -drawn % plan.thinning :: plan.thinning]))
+                drawn += plan.length
+            moves.append(average(pieces))
+            bar.drawn(drawn, partial(so_far, gram, ladder, plan, moves))
     g = np.concatenate(traces, axis=1)
     return summarise(
         gram,
@@ -220,5 +223,6 @@ def evidence(
             "swap": name_of(swap),
             "seed": seed,
             "parameters": list(model.parameter_names),
+            "versions": {package: version(package) for package in ("thermint", "jax")},
         },
     )

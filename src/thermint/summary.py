@@ -37,6 +37,12 @@ def moves_of(draws: Draws) -> Moves:
     return Moves(np.nan_to_num(acceptance).mean(axis=1), outside.mean(axis=1), float(np.isnan(acceptance).mean()))
 
 
+def average(pieces: list[Moves]) -> Moves:
+    """Average over chunks of equal length."""
+    acceptance, outside, invalid = zip(*pieces, strict=True)
+    return Moves(np.mean(acceptance, axis=0), np.mean(outside, axis=0), float(np.mean(invalid)))
+
+
 def summarise(
     gram: Gram,
     ladder: Ladder,
