@@ -70,3 +70,12 @@ def test_bad_options_end_with_a_message():
     result = run("evidence", "linear", "--draws", "0")
     assert result.exit_code == 2
     assert "draws = 0" in result.stderr
+
+
+def test_an_error_in_the_users_own_code_keeps_its_traceback(tmp_path):
+    folder = tmp_path / "thermint"  # the name of the folder must not make it ours
+    folder.mkdir()
+    (folder / "mine.py").write_text("raise ValueError('a typo of mine')")
+    result = run("evidence", f"{folder / 'mine.py'}:model")
+    assert isinstance(result.exception, ValueError)
+    assert "thermint: " not in result.stderr

@@ -6,9 +6,8 @@ import importlib.util
 import json
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,7 +21,16 @@ app = typer.Typer(
     add_completion=False,
 )
 
-BUILT_IN = ("linear", "radiata-1", "radiata-2", "radiata-1-benchmark", "radiata-2-benchmark", "pima-1", "pima-2")
+# A module of thermint.paper, and the arguments of its function model.
+BUILT_IN: dict[str, tuple[str, dict[str, Any]]] = {
+    "linear": ("linear", {}),
+    "radiata-1": ("radiata", {"number": 1}),
+    "radiata-2": ("radiata", {"number": 2}),
+    "radiata-1-benchmark": ("radiata", {"number": 1, "benchmark": True}),
+    "radiata-2-benchmark": ("radiata", {"number": 2, "benchmark": True}),
+    "pima-1": ("pima", {"number": 1}),
+    "pima-2": ("pima", {"number": 2}),
+}
 
 
 @app.callback()
@@ -43,8 +51,8 @@ def evidence(
     try:
         result = thermint.evidence(load_model(model), seed=seed, draws=draws)
     except (ValueError, TypeError) as error:
-        origin = traceback.extract_tb(error.__traceback__)[-1].filename
-        if Path(origin).parent.parent.name != "thermint" and Path(origin).parent.name != "thermint":
+        origin = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+        if not origin.is_relative_to(Path(__file__).parent):
             raise  # from the user's own code, who needs to see where
         fail(str(error))
     print(json.dumps(result.as_dict(), indent=2) if as_json else result)
@@ -83,20 +91,12 @@ def load_model(name: str) -> Model:
 
 def _built_in(name: str) -> Model:
     """Build one of the paper's models."""
-    from thermint.paper import linear, pima, radiata
+    from thermint import paper
 
-    builders: dict[str, Callable[[], Model]] = {
-        "linear": linear.model,
-        "radiata-1": lambda: radiata.model(1),
-        "radiata-2": lambda: radiata.model(2),
-        "radiata-1-benchmark": lambda: radiata.model(1, benchmark=True),
-        "radiata-2-benchmark": lambda: radiata.model(2, benchmark=True),
-        "pima-1": lambda: pima.model(1),
-        "pima-2": lambda: pima.model(2),
-    }
-    if name not in builders:
-        raise ValueError(f"there is no model {name!r}. Give FILE.py:NAME, or one of {', '.join(builders)}.")
-    return builders[name]()
+    if name not in BUILT_IN:
+        raise ValueError(f"there is no model {name!r}. Give FILE.py:NAME, or one of {', '.join(BUILT_IN)}.")
+    module, arguments = BUILT_IN[name]
+    return getattr(paper, module).model(**arguments)
 
 
 def fail(message: str) -> None:

@@ -81,20 +81,23 @@ def _control_rung(
     """
     total = second.sum(axis=0)
     draws = total[0, 0]
-    training = total - second if crossfit else total[None]
+    if crossfit:
+        training = total - second
+    else:  # one fold, fitted to itself
+        training = second = total[None]
+        fold = np.zeros_like(fold)
     degrees, sums, residuals = [], [], []
     for degree in range(len(sizes) - 1 if fixed else 0, len(sizes)):
         size = sizes[degree]
         few = crossfit and draws < FEW_DRAWS * size
         features = slice(1 + TARGETS, 1 + TARGETS + size)
         block = slice(1, 1 + TARGETS + size)
-        for phi in _coefficients(training, size, JITTERS[: (4 if fixed else 3) if few else 1]):
-            controlled = (
-                first[..., 1 : 1 + TARGETS] - first[..., features] @ phi[fold if crossfit else np.zeros_like(fold)]
-            )
+        ridges = JITTERS if fixed else JITTERS[:-1]
+        for phi in _coefficients(training, size, ridges if few else JITTERS[:1]):
+            controlled = first[..., 1 : 1 + TARGETS] - first[..., features] @ phi[fold]
             # The residual is a linear form in [targets, features]; its second moment is a quadratic form in the Gram.
             form = np.concatenate([np.broadcast_to(np.eye(TARGETS), (len(phi), TARGETS, TARGETS)), -phi], axis=1)
-            square = np.sum(form * ((second if crossfit else training)[:, block, block] @ form), axis=(0, 1))
+            square = np.sum(form * (second[:, block, block] @ form), axis=(0, 1))
             degrees.append(degree)
             sums.append(controlled)
             residuals.append(np.maximum(square / draws - (controlled.sum(axis=(0, 1)) / draws) ** 2, 0.0))
@@ -181,9 +184,10 @@ def mean_zero(gram: Gram, size: int, ess: np.ndarray) -> tuple[np.ndarray, float
     """
     features = slice(1 + TARGETS, 1 + TARGETS + size)
     means = batch_means(gram, features.start, features.stop)
-    total = np.asarray(gram.second).sum(axis=0)
-    n = total[:, :1, 0]
-    variance = np.einsum("rii->ri", total[:, features, features]) / n - (total[:, features, 0] / n) ** 2
+    second = np.asarray(gram.second)
+    n = second[:, :, 0, 0].sum(axis=0)[:, None]
+    square = np.einsum("frii->ri", second[:, :, features, features])
+    variance = square / n - (second[:, :, features, 0].sum(axis=0) / n) ** 2
     return largest_z(means, 2 * np.maximum(variance, 1.0) / ess[:, None])
 
 

@@ -162,9 +162,9 @@ def summarise(
 def so_far(gram: Gram, ladder: Ladder, plan: Plan, moves: list[Moves]) -> str:
     """Print the answer that the first batches give, roughly: coefficients in sample, no checks."""
     batches = len(moves)
-    log_supported = float(np.log(max(1 - np.mean([batch.outside[:, 0] for batch in moves]), 1e-300)))
     if batches < 2:
         return ""
+    log_supported = float(np.log(max(1 - np.mean([batch.outside[:, 0] for batch in moves]), 1e-300)))
     begun = gram._replace(first=gram.first[:batches], number=gram.number[:batches])
     controlled = control(begun, plan.sizes, fixed=True, crossfit=False)
     integral = integrate(controlled, np.asarray(begun.number), begun.frame, ladder, RULES[plan.rule])
@@ -188,22 +188,25 @@ def _control(
         return plain
     # Up to degree 2: averages of higher features are too far from normal to be tested by their batch errors.
     z, threshold = mean_zero(gram, plan.sizes[min(plan.degree, 2)], ess)
+    where = f"at rung {z.argmax()}"
     controlled = control(gram, plan.sizes, fixed=plan.fixed, crossfit=plan.crossfit)
     if np.all(z <= threshold):
         shift = plain.mean[..., :1] - controlled.mean[..., :1]
         explained = np.maximum(controlled.variance - controlled.residual, 1.0)[:, :1]  # 1: as in `mean_zero`
         z, threshold = largest_z(shift, 2 * explained / ess[:, None])
+        where = f"at rung {z.argmax()}"
     if np.all(z <= threshold):
         # One more test, of what it all comes to: the integral with and without control.
         weights = RULES[plan.rule](ladder)[0] * np.asarray(gram.frame.spread)
         total = (shift[..., 0] * weights).sum(axis=-1)
         error, freedom, _ = batch_error(total)
         z, threshold = np.array([abs(total.mean()) / max(error, 1e-300)]), float(stats.t.isf(1e-5, freedom))
+        where = "over the whole path"
     if np.all(z <= threshold):
         return controlled
     warnings.append(
-        f"control variates switched off: their averages should be zero but are {z.max():.0f} standard errors away at "
-        f"rung {z.argmax()} (threshold {threshold:.1f}). Either the posterior density jumps somewhere (write a bounded "
+        f"control variates switched off: their averages should be zero but are {z.max():.0f} standard errors away "
+        f"{where} (threshold {threshold:.1f}). Either the posterior density jumps somewhere (write a bounded "
         "parameter with a NumPyro distribution on its range), or a gradient is wrong, or the chains have not converged "
         "(increase draws)."
     )
