@@ -24,6 +24,7 @@ bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks.estimate
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.replicates
+	$(BIN)/python -m benchmarks.precision
 
 $(BIN)/python:
 	$(PYTHON) -m venv .venv

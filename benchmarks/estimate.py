@@ -45,8 +45,9 @@ def timings(repeats: int, sizes: list[tuple[int, int]]) -> None:
 def peak_memory(draws: int) -> float:
     """Peak MiB of a process that runs the sampler for that many draws a rung, on the linear model with 11 rungs."""
     code = (
-        "import thermint; thermint.evidence(thermint.paper.linear.model(), ladder=11, populations=1, "
-        f"draws={draws}); print(next(l for l in open('/proc/self/status') if l.startswith('VmHWM')).split()[1])"
+        "import thermint as t; "
+        f"t.evidence(t.paper.linear.model(), reference='prior', ladder=11, populations=1, draws={draws}); "
+        "print(next(l for l in open('/proc/self/status') if l.startswith('VmHWM')).split()[1])"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     return float(output) / 1024

@@ -39,7 +39,14 @@ def log_bayes_factors(
     results: dict[tuple[int, str], list[tuple[float, float]]] = {setting: [] for setting in SETTINGS}
     for replicate in range(replicates):
         first, second = (
-            thermint.sample(model, draws=draws, populations=1, swap=SWAPS[swap], seed=2 * replicate + i)
+            thermint.sample(
+                model,
+                kernel=thermint.kernels.mmala,
+                draws=draws,
+                populations=1,
+                swap=SWAPS[swap],
+                seed=2 * replicate + i,
+            )
             for i, model in enumerate(models)
         )
         for degree, rule in SETTINGS:

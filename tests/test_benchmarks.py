@@ -15,6 +15,9 @@ ROOT = Path(__file__).parent.parent
         ("overhead", ["--repeats", "1", "--populations", "1"], "ratio"),
         ("estimate", ["--repeats", "1", "--quick"], "peak MiB"),
         ("startup", ["--draws", "20"], "compilation"),
+        ("ladders", ["--quick"], "equal rejection"),
+        ("precision", ["--quick"], "four-modes"),
+        ("shared", ["--quick"], "shared"),
         ("replicates", ["--replicates", "2", "--draws", "50"], "standard errors from truth"),
     ],
 )

@@ -26,6 +26,11 @@ from thermint.quadrature import second_order
 FOLDS = 5
 
 
+def targets(y: np.ndarray) -> np.ndarray:
+    """What a Gram controls, [..., 4]; other functions of y stand in for the bridges."""
+    return np.stack([y, y**2, np.sin(y), np.cos(y)], axis=-1)
+
+
 class Table(NamedTuple):
     """Values of a target and of features at every draw, from which a Gram is summed here by hand."""
 
@@ -46,12 +51,18 @@ class Table(NamedTuple):
 
     @property
     def gram(self) -> Gram:
-        rows = np.concatenate([np.stack([np.ones_like(self.y), self.y, self.y**2], axis=-1), self.w], axis=-1)
+        rows = np.concatenate([np.ones((*self.y.shape, 1)), targets(self.y), self.w], axis=-1)
         parts = [rows[:, self.batch == b] for b in range(self.batches)]
         blocks = [rows[:, self.fold == f] for f in range(FOLDS)]
         rungs = self.y.shape[2]
         return Gram(
-            frame=Frame(np.zeros((rungs, 1)), np.ones((rungs, 1, 1)), np.zeros(rungs), np.ones(rungs)),
+            frame=Frame(
+                log_weight=np.zeros((rungs, 1)),
+                mean=np.zeros((rungs, 1, 1)),
+                factor=np.ones((rungs, 1, 1, 1)),
+                centre=np.zeros(rungs),
+                spread=np.ones(rungs),
+            ),
             number=np.array([part.shape[1] for part in parts], dtype=float),  # type: ignore[arg-type]
             first=np.stack([part.sum(axis=1) for part in parts]),  # type: ignore[arg-type]
             second=np.stack([np.einsum("pnri,pnrj->rij", b, b) for b in blocks]),  # type: ignore[arg-type]
@@ -62,9 +73,9 @@ class Table(NamedTuple):
         return np.stack([values[:, self.batch == b].mean(axis=1) for b in range(self.batches)])
 
     def flat(self, rung: int, keep: np.ndarray | slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
-        """Targets [n, 2] and features [n, feature] of the draws to keep, all populations together."""
+        """Targets [n, 4] and features [n, feature] of the draws to keep, all populations together."""
         y, w = self.y[:, keep, rung].ravel(), self.w[:, keep, rung].reshape(-1, self.w.shape[-1])
-        return np.column_stack([y, y**2]), w
+        return targets(y), w
 
 
 def random_table(seed: int = 0, draws: int = 200, batches: int = 10, features: int = 4) -> Table:
@@ -100,7 +111,7 @@ def test_in_sample_coefficients_are_those_of_least_squares(batches: int) -> None
         np.testing.assert_allclose(overall_mean(controlled, np.asarray(gram.number))[rung], intercept, rtol=1e-10)
         np.testing.assert_allclose(controlled.residual[rung], (y - w @ phi).var(axis=0), rtol=1e-9)
         np.testing.assert_allclose(controlled.variance[rung], y.var(axis=0), rtol=1e-9)
-        values = np.stack([table.y[:, :, rung], table.y[:, :, rung] ** 2], axis=-1) - table.w[:, :, rung] @ phi
+        values = targets(table.y[:, :, rung]) - table.w[:, :, rung] @ phi
         np.testing.assert_allclose(controlled.mean[:, :, rung], table.batch_means(values), rtol=1e-9, atol=1e-10)
 
 
@@ -123,12 +134,12 @@ def crossfitted(table: Table, rung: int) -> tuple[np.ndarray, np.ndarray]:
 
     Also the coefficients of each fold, [fold, feature, target].
     """
-    values, coefficients = np.empty((*table.y.shape[:2], 2)), []
+    values, coefficients = np.empty((*table.y.shape[:2], 4)), []
     for fold in range(FOLDS):
         inside = table.fold == fold
         _, phi = least_squares(*table.flat(rung, ~inside))
         y, w = table.flat(rung, inside)
-        values[:, inside] = (y - w @ phi).reshape(len(table.y), -1, 2)
+        values[:, inside] = (y - w @ phi).reshape(len(table.y), -1, 4)
         coefficients.append(phi)
     return values, np.array(coefficients)
 
@@ -139,7 +150,7 @@ def test_cross_fitted_means_and_variances_are_those_of_held_out_draws() -> None:
     for rung in range(3):
         values, _ = crossfitted(table, rung)
         np.testing.assert_allclose(controlled.mean[:, :, rung], table.batch_means(values), rtol=1e-8, atol=1e-9)
-        np.testing.assert_allclose(controlled.residual[rung], values.reshape(-1, 2).var(axis=0), rtol=1e-8)
+        np.testing.assert_allclose(controlled.residual[rung], values.reshape(-1, 4).var(axis=0), rtol=1e-8)
     in_sample = control(table.gram, (0, 4), fixed=True, crossfit=False)
     assert np.all(in_sample.residual < controlled.residual)
 
@@ -213,7 +224,13 @@ def quadratic_form(seed: int) -> Draws:
 def gram_of(draws: Draws, degree: int) -> tuple[Gram, tuple[int, ...]]:
     populations, number, rungs, d = draws.position.shape
     plan = make_plan(
-        draws=number, populations=populations, rungs=rungs, dimension=d, degree=degree, rule=None, crossfit=True
+        draws=number,
+        populations=populations,
+        rungs=rungs,
+        dimension=d,
+        degree=degree,
+        rule="second-order",
+        crossfit=True,
     )
     gram = plan.empty(frame_of(draws), populations)
     length = number // plan.batches

@@ -41,12 +41,12 @@ def some_frame() -> Frame:
 
 
 def rows_by_hand(draws: Draws, frame: Frame) -> np.ndarray:
-    """The vector [1, y, y^2, features of degree 2] of every draw, [population, draw, rung, 8]."""
-    rows = np.empty((*draws.log_prior.shape, 8))
+    """The vector [1, y, y^2, up, down, features of degree 2] of every draw, [population, draw, rung, 10]."""
+    rows = np.empty((*draws.log_prior.shape, 10))
     for rung, t in enumerate(LADDER):
-        x = (draws.position[:, :, rung] - frame.mean[rung]) @ np.linalg.inv(frame.factor[rung]).T
+        x = (draws.position[:, :, rung] - frame.mean[rung, 0]) @ np.linalg.inv(frame.factor[rung, 0]).T
         score = draws.grad_log_prior[:, :, rung] + t * draws.grad_log_likelihood[:, :, rung]
-        s = score @ frame.factor[rung]
+        s = score @ frame.factor[rung, 0]
         y = (draws.log_likelihood[:, :, rung] - frame.centre[rung]) / frame.spread[rung]
         features = [
             s[..., 0],
@@ -55,7 +55,10 @@ def rows_by_hand(draws: Draws, frame: Frame) -> np.ndarray:
             (x[..., 0] * s[..., 1] + x[..., 1] * s[..., 0]) / 2,
             (1 + x[..., 1] * s[..., 1]) / np.sqrt(2),
         ]
-        rows[:, :, rung] = np.stack([np.ones_like(y), y, y**2, *features], axis=-1)
+        deviation = draws.log_likelihood[:, :, rung] - frame.centre[rung]
+        up = np.exp((LADDER[min(rung + 1, len(LADDER) - 1)] - t) * deviation / 2)
+        down = np.exp(-(t - LADDER[max(rung - 1, 0)]) * deviation / 2)
+        rows[:, :, rung] = np.stack([np.ones_like(y), y, y**2, up, down, *features], axis=-1)
     return rows
 
 
@@ -99,7 +102,7 @@ def test_without_cross_terms_products_of_coordinates_are_left_out() -> None:
     full = add(new_gram(), draws, 0)
     empty = grams.empty(some_frame(), populations=POPULATIONS, batches=BATCHES, folds=FOLDS, degree=2, cross=False)
     slim = grams.accumulate(empty, draws, jnp.ones(10), jnp.asarray(0), jnp.asarray(0), degree=2, cross=False)
-    kept = np.array([0, 1, 2, 3, 4, 5, 7])
+    kept = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9])
     np.testing.assert_allclose(slim.first, full.first[..., kept], rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(slim.second, full.second[..., kept, :][..., kept], rtol=1e-12, atol=1e-11)
 
@@ -183,7 +186,9 @@ def test_memory_does_not_grow_with_the_number_of_draws() -> None:
 
 @pytest.mark.parametrize(("draws", "populations"), [(1000, 4), (53, 1), (10, 2), (100_003, 1)])
 def test_plans_fill_all_folds_alike(draws: int, populations: int) -> None:
-    plan = make_plan(draws=draws, populations=populations, rungs=3, dimension=2, degree=2, rule=None, crossfit=True)
+    plan = make_plan(
+        draws=draws, populations=populations, rungs=3, dimension=2, degree=2, rule="second-order", crossfit=True
+    )
     gram = plan.empty(some_frame(), populations)
     assert np.ptp(np.bincount(gram.fold)) == 0
     assert plan.batches * plan.chunks * plan.length >= draws

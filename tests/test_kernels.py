@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 from unittest import mock
@@ -20,14 +21,18 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtr
 from scipy import integrate, stats
-from targets import INDEFINITE, SKEWED, SKEWED_2, TARGETS, Target, features, paired_z
+from targets import INDEFINITE, SKEWED, SKEWED_2, TARGETS, Target, features, normal, paired_z
 
-from thermint import Model
-from thermint.kernels import Info, Kernel, Noise, Params, mala, mmala, random_walk
+import thermint
+from thermint import Draws, Model
+from thermint.diagnostics import convergence
+from thermint.kernels import Info, Kernel, Noise, Params, hamiltonian, hmc, mala, mmala, random_walk
 from thermint.kernels.base import draw_noise, metropolis
+from thermint.kernels.hmc import JITTER, LEVELS, STEPS, leapfrog, split
 from thermint.model import Evaluation, choose, evaluate, score
 
-KERNELS = (mmala, mala, random_walk)
+ONE_STEP = (mmala, mala, random_walk)
+KERNELS = (*ONE_STEP, hmc)
 T = 0.5
 FACTORS = {1: np.array([[1.3]]), 2: np.array([[1.1, 0.0], [-0.6, 1.5]])}  # of the adapted precision; not diagonal
 
@@ -77,8 +82,10 @@ def start(model: Model, position: list[float]) -> Evaluation:
     return jax.jit(partial(evaluate, model))(jnp.asarray(position))
 
 
-def params(target: Target, step_size: float) -> Params:
-    return Params(jnp.asarray(step_size), jnp.asarray(FACTORS[target.model.dimension]))
+def params(target: Target, step_size: float, kernel: Callable | None = None) -> Params:
+    # For hmc the same steps in other units, in which its trajectories are not too long.
+    unit = 4.0 if kernel in (hmc, broken_hmc) else 1.0
+    return Params(jnp.asarray(step_size / unit), jnp.asarray(FACTORS[target.model.dimension] / unit))
 
 
 def take(tree: Any, index: Any) -> Any:
@@ -90,7 +97,7 @@ def assert_same(a: Any, b: Any) -> None:
 
 
 @kernels
-def test_shapes_types_and_one_evaluation_per_move(kernel: Kernel) -> None:
+def test_shapes_types_and_evaluations_per_move(kernel: Kernel) -> None:
     calls: list[Array] = []
 
     def counted(x: Array) -> Evaluation:
@@ -101,10 +108,12 @@ def test_shapes_types_and_one_evaluation_per_move(kernel: Kernel) -> None:
         return kernel(noise, state, jnp.asarray(T), params(SKEWED_2, 1.0), counted)
 
     state = start(SKEWED_2.model, [0.1, -0.4])
-    program, (after, info) = jax.make_jaxpr(move, return_shape=True)(Noise(jnp.zeros(2), jnp.asarray(0.5)))
-    assert len(calls) == 1
-    assert "while[" not in str(program)  # the one call is not in a loop
-    assert "scan[" not in str(program)
+    noise = Noise(jnp.zeros(2), jnp.asarray(0.5))
+    after, info = jax.eval_shape(move, noise)
+    calls.clear()
+    with jax.disable_jit():  # loops are Python's
+        move(noise)
+    assert len(calls) == kernel.evaluations  # type: ignore[attr-defined]
     want = jax.eval_shape(lambda: state)
     assert isinstance(after, Evaluation)
     assert after == want
@@ -125,7 +134,8 @@ def spoiled_move(noise: Noise, state: Evaluation, values: dict[str, float], kern
         good = evaluate(SKEWED_2.model, x)
         return good._replace(**{name: jnp.where(v == 0, getattr(good, name), v) for name, v in values.items()})
 
-    return kernel(noise, state, jnp.asarray(T), params(SKEWED_2, 1.3), spoiled)
+    step_size = 0.8 if kernel is hmc else 1.3
+    return kernel(noise, state, jnp.asarray(T), params(SKEWED_2, step_size, kernel), spoiled)
 
 
 GOOD = dict.fromkeys(("log_likelihood", "log_prior", "grad_log_likelihood", "grad_log_prior"), 0.0)
@@ -246,7 +256,7 @@ def move_many(
         noise_of(rng, (len(before), steps), before.shape[1]),
         jnp.asarray(before),
         jnp.asarray(t),
-        params(target, step_size),
+        params(target, step_size, kernel),
         None if flaw is None else jnp.asarray(FLAWS.index(flaw)),
         kernel=kernel,
         model=target.model,
@@ -272,6 +282,9 @@ FLAWS = (
     "no fallback in reverse",
     "reverse factor transposed",
     "step depends on the position",
+    "kinetic energy has the wrong sign",
+    "no half step at the end",
+    "momentum drawn with another mass",
 )
 
 
@@ -352,10 +365,37 @@ def broken_walk(
     return broken_metropolis(flaw, noise, state, proposal, t, jnp.zeros(()))
 
 
+def broken_hmc(
+    noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation], *, flaw: Array
+) -> tuple[Evaluation, Info]:
+    """`hmc` once more, in the usual positions and momenta, with one flaw."""
+    t = has(flaw, "t of a neighbouring rung", 1.4 * t, t)
+    mass = params.precision_factor @ params.precision_factor.T
+    momentum = params.precision_factor @ noise.normal
+    momentum = has(flaw, "momentum drawn with another mass", noise.normal, momentum)
+    interval, uniform = jnp.divmod(LEVELS * noise.uniform, 1.0)
+    jitter = 1 + JITTER * (2 * interval + 1 - LEVELS) / LEVELS
+    jitter = has(flaw, "step depends on the position", jnp.where(state.position[0] < 0, 1.3, 0.7), jitter)
+    step_size = jitter * params.step_size
+
+    here, p = state, momentum
+    for step in range(STEPS):
+        p += step_size / 2 * score(here, t)
+        here = evaluate(here.position + step_size * jnp.linalg.solve(mass, p))
+        end = p + step_size / 2 * score(here, t)
+        p = has(flaw, "no half step at the end", p, end) if step == STEPS - 1 else end
+
+    correction = (momentum @ jnp.linalg.solve(mass, momentum) - p @ jnp.linalg.solve(mass, p)) / 2
+    correction = has(flaw, "kinetic energy has the wrong sign", -correction, correction)
+    correction = has(flaw, "no correction", 0.0, correction)
+    return broken_metropolis(flaw, noise._replace(uniform=uniform), state, here, t, correction)
+
+
 TWINS: dict[Kernel, Callable] = {
     mmala: twin_of(mmala),
     mala: twin_of(mala),
     random_walk: broken_walk,
+    hmc: broken_hmc,
 }
 
 # Kernel, target and a step size for which about half of the moves are accepted.
@@ -365,6 +405,7 @@ CASES = {
     "mmala-indefinite": (mmala, INDEFINITE, 1.0),
     "mala-skewed-2": (mala, SKEWED_2, 1.3),
     "random_walk-skewed": (random_walk, SKEWED, 2.0),
+    "hmc-skewed-2": (hmc, SKEWED_2, 0.8),
 }
 ANY = FLAWS[1:4]
 BROKEN = {
@@ -379,6 +420,14 @@ BROKEN = {
     ),
     "mala-skewed-2": (*ANY, "no correction", "reverse drift has the wrong sign"),
     "random_walk-skewed": (*ANY, "step depends on the position"),
+    "hmc-skewed-2": (
+        *ANY,
+        "no correction",
+        "step depends on the position",
+        "kinetic energy has the wrong sign",
+        "no half step at the end",
+        "momentum drawn with another mass",
+    ),
 }
 
 
@@ -456,7 +505,7 @@ def proposals(kernel: Callable, flaws: tuple[str | None, ...]) -> list[Proposals
     return [run(flaw) for flaw in flaws]
 
 
-@kernels
+@pytest.mark.parametrize("kernel", ONE_STEP, ids=lambda kernel: kernel.__name__)
 def test_detailed_balance(kernel: Kernel) -> None:
     (found,) = proposals(kernel, (None,))
     np.testing.assert_allclose(found.imbalance, 0.0, atol=1e-8)
@@ -488,3 +537,153 @@ def test_broken_twins_of_mmala_are_out_of_balance() -> None:
     np.testing.assert_allclose(right.imbalance, 0.0, atol=1e-8)
     for flaw, found in zip(flaws, broken, strict=True):
         assert np.mean(np.abs(found.imbalance) > 0.01) > 0.3, flaw
+
+
+# --- Hamiltonian Monte Carlo ---
+
+
+def fly(
+    model: Model, steps: int, step_size: float, x: Array, velocity: Array, evaluations: Callable | None = None
+) -> tuple[Evaluation, Array]:
+    """Follow a trajectory in unit metric."""
+    see = evaluations or partial(evaluate, model)
+    return leapfrog(steps, jnp.asarray(step_size), see(x), velocity, lambda point: score(point, jnp.asarray(T)), see)
+
+
+def energy(point: Evaluation, velocity: Array) -> Array:
+    return -point.log_prior - T * point.log_likelihood + velocity @ velocity / 2
+
+
+START = jnp.array([0.3, -0.8]), jnp.array([0.7, 0.4])
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_leapfrog_leads_back_and_keeps_volumes(steps: int) -> None:
+    end, velocity = fly(SKEWED_2.model, steps, 0.4, *START)
+    assert np.linalg.norm(end.position - START[0]) > 0.1
+    back, reverse = fly(SKEWED_2.model, steps, 0.4, end.position, -velocity)
+    np.testing.assert_allclose(back.position, START[0], atol=1e-10)
+    np.testing.assert_allclose(-reverse, START[1], atol=1e-10)
+
+    def flow(both: Array) -> Array:
+        end, velocity = fly(SKEWED_2.model, steps, 0.4, both[:2], both[2:])
+        return jnp.concatenate([end.position, velocity])
+
+    assert np.linalg.det(jax.jit(jax.jacfwd(flow))(jnp.concatenate(START))) == pytest.approx(1.0, abs=1e-10)
+
+
+def test_energy_error_is_of_second_order() -> None:
+    def error(steps: int) -> float:
+        return float(energy(*fly(SKEWED_2.model, steps, 0.5 / steps, *START)) - first)
+
+    first = energy(evaluate(SKEWED_2.model, START[0]), START[1])
+    assert error(8) / error(16) == pytest.approx(4.0, rel=0.02)
+    assert error(16) / error(32) == pytest.approx(4.0, rel=0.01)
+
+
+def test_one_leapfrog_step_is_a_langevin_move(noise: Noise, states: Evaluation) -> None:
+    level, uniform = split(noise.uniform)
+    step_size = 1.3 * (1 + JITTER * (2 * level - 1))
+
+    def langevin(noise: Noise, state: Evaluation, step_size: Array) -> tuple[Evaluation, Info]:
+        now = params(SKEWED_2, 1.3)._replace(step_size=step_size)
+        return mala(noise, state, jnp.asarray(T), now, partial(evaluate, SKEWED_2.model))
+
+    want = jax.jit(jax.vmap(langevin))(noise._replace(uniform=uniform), states, step_size)
+    jax.tree.map(
+        partial(np.testing.assert_allclose, rtol=1e-7, atol=1e-9),
+        moves(noise, states, GOOD, kernel=hamiltonian(1)),
+        want,
+    )
+
+
+def test_split_gives_two_independent_uniforms() -> None:
+    """Every level comes with the same values of the rest."""
+    level, rest = split((jnp.arange(8.0 * LEVELS) + 0.5) / (8 * LEVELS))
+    want = np.meshgrid((np.arange(LEVELS) + 0.5) / LEVELS, (np.arange(8) + 0.5) / 8, indexing="ij")
+    np.testing.assert_array_equal(np.stack([level, rest]), np.reshape(want, (2, -1)))
+
+
+def test_trajectory_ends_where_the_model_cannot_be_used() -> None:
+    """At the first such point, which is the proposal, even if the trajectory would have gone on to a good one."""
+    good, _ = fly(SKEWED_2.model, 2, 0.2, *START)
+
+    def evaluate_hole(x: Array) -> Evaluation:
+        here, outside = evaluate(SKEWED_2.model, x), jnp.all(jnp.abs(x - good.position) < 1e-6)
+        return here._replace(log_likelihood=jnp.where(outside, -jnp.inf, here.log_likelihood))
+
+    end, velocity = fly(SKEWED_2.model, 5, 0.2, *START, evaluate_hole)
+    np.testing.assert_allclose(end.position, good.position, atol=1e-12)
+    assert end.log_likelihood == -np.inf
+    assert np.all(np.isnan(velocity))
+
+
+def test_trajectories_are_no_longer_than_a_quarter_of_a_period(noise: Noise, states: Evaluation) -> None:
+    def end(step_size: float) -> Array:
+        move = partial(hmc, t=jnp.asarray(T), params=params(SKEWED_2, step_size), evaluate=see)
+        return jax.jit(jax.vmap(lambda noise, state: move(noise, state)[1].proposal.position))(noise, states)
+
+    see = partial(evaluate, SKEWED_2.model)
+    limit = math.pi / 2 / STEPS
+    np.testing.assert_array_equal(end(50.0), end(limit))
+    assert np.any(end(0.99 * limit) != end(limit))
+
+
+def test_metric_is_computed_at_the_last_point_only() -> None:
+    calls = []
+
+    def identity(theta: np.ndarray) -> np.ndarray:
+        calls.append(theta)
+        return np.eye(2)
+
+    def metric(theta: Array) -> tuple[Array, Array]:
+        result = jax.pure_callback(identity, jax.ShapeDtypeStruct((2, 2), theta.dtype), theta)
+        return result, result
+
+    model = replace(SKEWED_2.model, metric=metric)
+    state = start(SKEWED_2.model, [0.1, -0.4])
+    move = partial(hmc, t=jnp.asarray(T), params=params(SKEWED_2, 0.3), evaluate=partial(evaluate, model))
+    _, info = jax.block_until_ready(jax.jit(move)(Noise(jnp.ones(2), jnp.asarray(0.5)), state))
+    np.testing.assert_array_equal(calls, [info.proposal.position])
+
+
+def test_hamiltonian_is_cached_and_named() -> None:
+    kernel: Any = hamiltonian(3)
+    assert kernel.__name__ == "hamiltonian(3)"
+    assert kernel.evaluations == 3
+    assert kernel is hamiltonian(3)
+    with pytest.raises(ValueError, match="steps = 0: it must be a whole number, at least 1"):
+        hamiltonian(0)
+
+
+def test_hmc_samples_fifty_dimensions_better_than_mala() -> None:
+    """Both get the same number of gradients."""
+    rng, d = np.random.default_rng(3), 50
+    design = rng.standard_normal((80, d)) * np.exp(rng.uniform(-1, 1, d))
+    target = normal(design, design @ rng.standard_normal(d), 1.0, np.eye(d))
+    ladder, each = [0.0, 0.1, 1.0], 400
+
+    draws = thermint.sample(target.model, ladder, draws=each, populations=4, kernel=hmc)
+    langevin = thermint.sample(target.model, ladder, draws=each * STEPS, populations=4, kernel=mala)
+
+    # Fresh draws from the prior at rung 0, whatever the kernel.
+    prior = np.asarray(draws.position)[:, :, 0].reshape(-1, d)
+    assert len(np.unique(prior[:, 0])) == 4 * each
+    assert np.abs(prior.mean(axis=0)).max() < 4.5 / math.sqrt(4 * each)
+    np.testing.assert_allclose(prior.std(axis=0), 1.0, atol=4.5 / math.sqrt(8 * each))
+
+    for rung, t in enumerate(ladder[1:], start=1):
+        x, g = in_units(target, t, draws, rung)
+        series = np.concatenate([x, x**2 - 1, g], axis=2)
+        error = series.std(axis=(0, 1)) / np.sqrt(convergence(series)[0])
+        assert np.abs(series.mean(axis=(0, 1)) / error).max() < 4.5
+        slow_x, slow_g = in_units(target, t, langevin, rung)
+        assert convergence(x)[0].min() > 3 * convergence(slow_x)[0].min()
+        assert convergence(g)[0].min() > convergence(slow_g)[0].min()
+
+
+def in_units(target: Target, t: float, draws: Draws, rung: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions, standardised, and the log likelihood less its exact mean: [population, draw, d] and [..., 1]."""
+    deviation = np.asarray(draws.position)[:, :, rung] - target.mean(t)
+    x = np.linalg.solve(np.linalg.cholesky(target.covariance(t)), deviation[..., None])[..., 0]
+    return x, np.asarray(draws.log_likelihood)[:, :, rung, None] - target.expected_log_likelihood(t)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Hashable
 from dataclasses import replace
 from functools import cache, partial
-from itertools import islice
 from typing import Any
 
 import jax
@@ -20,13 +19,14 @@ from targets import SKEWED_2, Target, features, normal, paired_z
 from thermint import Model
 from thermint import population as pop
 from thermint.draws import Draws
-from thermint.kernels import Kernel, mala, mmala, random_walk
+from thermint.kernels import Kernel, hmc, mala, mmala, random_walk
 from thermint.model import Evaluation, evaluate
 from thermint.population import Population, Swap
 from thermint.sampler import Sampler, default_kernel, make_sampler
 from thermint.swaps import even_odd
-from thermint.warmup import GAINS, ROUNDS, concatenate, precision_factor_of, warmup
+from thermint.warmup import LONG, concatenate, precision_factor_of, warmup
 
+ROUNDS, GAINS = zip(*LONG, strict=True)
 # Few programs are compiled: nearly all tests run 8 populations by chunks of 25 on this target, whose rungs differ.
 TARGET = normal([[1.0, 0.5], [0.2, -1.0], [0.7, 0.7]], [0.4, -1.0, 0.2], 0.2, [[2.0, 0.6], [0.6, 1.0]])
 LADDER = np.array([0.0, 0.01, 0.1, 1.0])
@@ -271,7 +271,10 @@ class Calls:
         self.asked: list[tuple[np.ndarray, np.ndarray, int, float]] = []  # log steps, factor, iteration, gain
         self.covariance = np.array([[[4.0, 1.0], [1.0, 1.0]], [[0.04, -0.02], [-0.02, 0.09]]])
 
-    def __call__(self, now: Population, factor: np.ndarray, iteration: int, gain: float) -> tuple[Population, Draws]:
+    def __call__(
+        self, now: Population, factor: np.ndarray, ladder: np.ndarray, iteration: int, gain: float
+    ) -> tuple[Population, Draws]:
+        assert list(ladder) == [0.0, 1.0]
         self.asked.append((np.asarray(now.log_step), factor, iteration, gain))
         rng = np.random.default_rng(iteration)
         x = np.stack([rng.multivariate_normal([0, 0], S, (5, self.length)) for S in self.covariance], axis=2)
@@ -284,7 +287,8 @@ def test_warmup_rounds_are_whole_chunks_and_everything_is_learned_between_them()
     calls = Calls(length=30)
     state = Evaluation(*(jnp.zeros(()),) * 5)
     first = np.tile(np.eye(2), (2, 1, 1))
-    rounds = list(warmup(Population(state, jnp.zeros((5, 2))), first, calls, 30, rescale=False))
+    options: dict[str, Any] = {"rounds": LONG, "rescale": False, "adapt_covariance": True, "adapt_ladder": False}
+    rounds = list(warmup(Population(state, jnp.zeros((5, 2))), first, np.array([0.0, 1.0]), calls, 30, **options))
     chunks = [math.ceil(length / 30) for length in ROUNDS]
     np.testing.assert_array_equal([tuned.iteration for tuned in rounds], 30 * np.cumsum(chunks))
     assert [gain for *_, gain in calls.asked] == [g for g, n in zip(GAINS, chunks, strict=True) for _ in range(n)]
@@ -301,7 +305,7 @@ def test_warmup_rounds_are_whole_chunks_and_everything_is_learned_between_them()
         if start + n < len(calls.asked):
             np.testing.assert_array_equal(calls.asked[start + n][0], log_step)
     final = rounds[-1]
-    np.testing.assert_array_equal(final.precision_factor, precision_factor_of(final.frame.factor))
+    np.testing.assert_array_equal(final.precision_factor, precision_factor_of(final.frame.factor[:, 0]))
     # 600 independent draws: entries of the whitened covariance have a standard error of at most sqrt(2 / 600).
     for L, S in zip(final.precision_factor, calls.covariance, strict=True):
         np.testing.assert_allclose(L.T @ S @ L, np.eye(2), atol=4.5 * math.sqrt(2 / 600))
@@ -310,9 +314,9 @@ def test_warmup_rounds_are_whole_chunks_and_everything_is_learned_between_them()
 @cache
 def warmed_up(kernel: Hashable) -> tuple[Sampler, Draws]:
     """A sampler and its first 200 draws of each population."""
-    options: dict[str, Any] = {"length": LENGTH, "populations": POPULATIONS, "swap": even_odd, "seed": 1}
+    options: dict[str, Any] = {"length": LENGTH, "populations": POPULATIONS, "swap": even_odd, "key": jax.random.key(1)}
     sampler = make_sampler(TARGET.model, LADDER, kernel=kernel, **options)  # type: ignore[arg-type]
-    return sampler, concatenate(list(islice(sampler.chunks, 8)))
+    return sampler, concatenate([sampler.chunk() for _ in range(8)])
 
 
 kernels = pytest.mark.parametrize("kernel", [mmala, mala, random_walk], ids=lambda kernel: kernel.__name__)
@@ -331,10 +335,10 @@ def test_warmup_learns_the_moments_of_every_rung(kernel: Any) -> None:
     frame = warmed_up(kernel)[0].frame
     for rung, t in enumerate(LADDER):
         S = TARGET.covariance(t)
-        L = precision_factor_of(frame.factor)[rung]
+        L = precision_factor_of(frame.factor[:, 0])[rung]
         scale = np.linalg.eigvalsh(L.T @ S @ L)  # 1 if L is right
         assert np.all((scale > 0.6) & (scale < 1.6))
-        assert np.all(np.abs(frame.mean[rung] - TARGET.mean(t)) < 0.4 * np.sqrt(np.diag(S)))
+        assert np.all(np.abs(frame.mean[rung, 0] - TARGET.mean(t)) < 0.4 * np.sqrt(np.diag(S)))
         assert abs(frame.centre[rung] - TARGET.expected_log_likelihood(t)) < 0.4 * frame.spread[rung]
     # The rungs differ so much that one covariance for all would not pass.
     first, last = (np.linalg.eigvalsh(TARGET.covariance(t)).max() for t in (0.0, 1.0))
@@ -355,16 +359,17 @@ def test_sampler_draws_do_not_depend_on_the_chunks() -> None:
     """Rounds of 25 and more iterations are the same for chunks of 25 and of 5, and so are then all draws."""
     sampler, draws = warmed_up(mmala)
     rounds: list[int] = []
-    options: dict[str, Any] = {"populations": POPULATIONS, "kernel": None, "swap": even_odd}
-    same = make_sampler(TARGET.model, LADDER, length=5, seed=1, on_round=rounds.append, **options)
+    options: dict[str, Any] = {"populations": POPULATIONS, "kernel": mmala, "swap": even_odd}
+    same = make_sampler(TARGET.model, LADDER, length=5, key=jax.random.key(1), on_round=rounds.append, **options)
     assert rounds == list(np.cumsum(ROUNDS))
-    assert same.evaluations == sampler.evaluations == POPULATIONS * (sum(ROUNDS) * len(LADDER) + pop.starts(LADDER))
+    assert same.evaluations == POPULATIONS * (sum(ROUNDS) * len(LADDER) + pop.starts(LADDER))
     assert_close(same.frame, sampler.frame, atol=1e-9)
-    assert_close(concatenate(list(islice(same.chunks, 40))), draws, atol=1e-9)
+    assert_close(concatenate([same.chunk() for _ in range(40)]), draws, atol=1e-9)
+    assert same.evaluations == sampler.evaluations  # 200 draws later
     assert len(np.unique(draws.position[:, :, 0, 0])) == POPULATIONS * 200  # chunks go on, and populations differ
 
-    other = make_sampler(TARGET.model, LADDER, length=LENGTH, seed=2, **options)
-    assert not np.any(next(other.chunks).position[:, :, 0] == draws.position[:, :LENGTH, 0])
+    other = make_sampler(TARGET.model, LADDER, length=LENGTH, key=jax.random.key(2), **options)
+    assert not np.any(other.chunk().position[:, :, 0] == draws.position[:, :LENGTH, 0])
 
 
 def test_sampler_is_frozen_after_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,22 +383,23 @@ def test_sampler_is_frozen_after_warmup(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(pop, "advance", spy)
     sampler = make_sampler(
-        TARGET.model, LADDER, length=LENGTH, populations=POPULATIONS, kernel=mmala, swap=even_odd, seed=1
+        TARGET.model, LADDER, length=LENGTH, populations=POPULATIONS, kernel=mmala, swap=even_odd, key=jax.random.key(1)
     )
     rounds = len(asked)
     assert rounds == sum(ROUNDS) / LENGTH
     assert all(call["gain"] > 0 for call in asked)
-    assert_close(concatenate(list(islice(sampler.chunks, 3))), warmed_up(mmala)[1].block(0, 75), atol=1e-12)
+    assert_close(concatenate([sampler.chunk() for _ in range(3)]), warmed_up(mmala)[1].block(0, 75), atol=1e-12)
     assert [call["iteration"] for call in asked] == list(range(0, LENGTH * len(asked), LENGTH))
     first, *others = asked[rounds:]
     assert len(others) == 2
-    np.testing.assert_array_equal(first["factor"], precision_factor_of(sampler.frame.factor))
+    np.testing.assert_array_equal(first["factor"], precision_factor_of(sampler.frame.factor[:, 0]))
     for call in (first, *others):
         assert call["gain"] == 0
         np.testing.assert_array_equal(call["factor"], first["factor"])
         np.testing.assert_array_equal(call["log_step"], np.tile(np.asarray(first["log_step"])[0], (POPULATIONS, 1)))
 
 
-def test_default_kernel_uses_a_metric_if_there_is_one() -> None:
-    assert default_kernel(TARGET.model) is mmala
-    assert default_kernel(replace(TARGET.model, metric=None)) is mala
+def test_default_kernel_depends_on_the_number_of_parameters() -> None:
+    assert default_kernel(TARGET.model) is mala
+    many = replace(TARGET.model, sample_prior=lambda key: jax.random.normal(key, (50,)))
+    assert default_kernel(many) is hmc

@@ -9,7 +9,7 @@ from scipy import integrate
 from thermint import ladders
 from thermint.ladders import Ladder
 from thermint.paper import linear
-from thermint.quadrature import RULES, Rule, quadrature_error, second_order, trapezoid
+from thermint.quadrature import RULES, Rule, hermite, lobatto, quadrature_error, second_order, trapezoid
 
 
 def random_ladder(rungs: int, seed: int = 0) -> Ladder:
@@ -42,6 +42,7 @@ def ladder(request: pytest.FixtureRequest) -> Ladder:
 def test_rules_by_name() -> None:
     assert RULES["trapezoid"] is trapezoid
     assert RULES["second-order"] is second_order
+    assert RULES["lobatto"] is lobatto
 
 
 def test_trapezoid_agrees_with_scipy(ladder: Ladder) -> None:
@@ -69,6 +70,51 @@ def test_rules_are_exact_up_to_their_degree_and_no_further(rule: Rule, degree: i
             assert abs(error) < 1e-14
         else:
             assert abs(error) > 1e-7
+
+
+def monomial(ladder: Ladder, power: int) -> tuple[np.ndarray, np.ndarray]:
+    """Means t^power with their derivatives as variances; about t = 1/2, where all powers stay different."""
+    t = 2 * ladder - 1
+    return t**power, 2 * power * t ** max(power - 1, 0)
+
+
+def integral(power: int) -> float:
+    return (1 + (-1) ** power) / 2 / (power + 1)
+
+
+@pytest.mark.parametrize("rungs", [2, 3, 4, 5, 8, 12, 30])
+def test_lobatto_is_exact_up_to_its_degree_and_no_further(rungs: int) -> None:
+    ladder = ladders.lobatto(rungs)
+    for power in range(2 * rungs - 2):
+        assert apply(lobatto, ladder, *monomial(ladder, power)) == pytest.approx(integral(power), abs=1e-14)
+    if rungs <= 12:
+        assert apply(lobatto, ladder, *monomial(ladder, 2 * rungs - 2)) > integral(2 * rungs - 2) + 1e-8
+    assert not np.any(lobatto(ladder)[1])
+
+
+@pytest.mark.parametrize(
+    "ladder",
+    [ladders.lobatto(rungs) for rungs in (2, 3, 6, 16, 30)] + [np.linspace(0, 1, 8), random_ladder(5, seed=3)],
+    ids=lambda ladder: f"{len(ladder)} rungs",
+)
+def test_hermite_is_exact_up_to_its_degree_and_no_further(ladder: Ladder) -> None:
+    for power in range(2 * len(ladder)):
+        assert apply(hermite, ladder, *monomial(ladder, power)) == pytest.approx(integral(power), abs=1e-12)
+    if len(ladder) <= 8:
+        power = 2 * len(ladder)
+        assert abs(apply(hermite, ladder, *monomial(ladder, power)) - integral(power)) > 1e-9
+
+
+def test_hermite_with_two_rungs_is_second_order() -> None:
+    ladder = np.array([0.0, 1.0])
+    np.testing.assert_allclose(hermite(ladder), second_order(ladder), atol=1e-15)
+
+
+def test_lobatto_refuses_other_ladders_and_says_what_to_do() -> None:
+    for other in (ladders.power(5), ladders.lobatto(5) + np.array([0, 2e-9, 0, 0, 0])):
+        with pytest.raises(ValueError, match=r"use ladder=thermint\.ladders\.lobatto\(5\), or rule="):
+            lobatto(other)
+    lobatto(ladders.lobatto(5) + np.array([0, 5e-10, 0, 0, 0]))
 
 
 # --- The error estimate ---
@@ -127,3 +173,71 @@ def test_estimate_does_not_depend_on_a_constant(ladder: Ladder) -> None:
     for rule in (trapezoid, second_order):
         shifted = quadrature_error(rule, ladder, mean + 1000, variance)
         assert shifted == pytest.approx(quadrature_error(rule, ladder, mean, variance), abs=1e-12)
+
+
+# --- The error estimate of the Lobatto rule ---
+
+
+def ratios(rungs: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """True error over estimate for E_t[g] = c - sum_k a_k / (b_k + t); a and b are [path, k], as is the result [path].
+
+    A negative b_k, below -1, is a pole beyond t = 1: a direction in which the posterior is wider than the reference.
+    """
+    ladder = ladders.lobatto(rungs)
+    result = []
+    for weight, pole in zip(a, b, strict=True):
+        mean = -300 - np.sum(weight / (pole + ladder[:, None]), axis=1)
+        variance = np.sum(weight / (pole + ladder[:, None]) ** 2, axis=1)
+        error = apply(lobatto, ladder, mean, variance) + 300 + np.sum(weight * np.log(np.abs(1 + 1 / pole)))
+        if abs(error) > 1e-10:  # the rest is rounding
+            result.append(abs(error) / quadrature_error(lobatto, ladder, mean, variance))
+    return np.array(result)
+
+
+@pytest.mark.parametrize("rungs", [2, 3, 4, 6, 8])
+def test_lobatto_estimate_bounds_the_error_on_normal_paths(rungs: int) -> None:
+    rng = np.random.default_rng(rungs)
+    smooth = ratios(rungs, rng.uniform(0, 1, (100, 3)), 10 ** rng.uniform(-0.5, 1, (100, 3)))
+    assert smooth.max() <= 1 + 1e-4
+    assert smooth.min() > 1 / 4
+    steep = ratios(rungs, rng.uniform(0, 1, (100, 3)), 10 ** rng.uniform(-2, 1, (100, 3)))
+    assert steep.max() <= 1 + 1e-4
+    assert steep.min() > 1 / 30
+
+
+@pytest.mark.parametrize("rungs", [3, 4, 6, 8])
+def test_lobatto_estimate_where_errors_may_cancel(rungs: int) -> None:
+    """Poles on both sides of the path and weights of both signs: the estimate is not small by chance."""
+    rng = np.random.default_rng(rungs)
+    b = 10 ** rng.uniform(-0.7, 1, (400, 3))
+    found = ratios(rungs, rng.normal(size=b.shape) * b, np.where(rng.random(b.shape) < 0.5, b, -1 - b))
+    assert np.mean(found > 1.5) < 0.01
+    assert found.max() < 5
+    assert np.quantile(found, 0.01) > 1 / 30
+
+
+def test_lobatto_estimate_where_the_leading_term_cancels_exactly() -> None:
+    """|Lobatto - Hermite| vanishes for one mixture of a pole on either side; the estimate does not."""
+    rungs, b = 4, np.array([0.5, -2.5])
+    ladder = ladders.lobatto(rungs)
+    means, variances = 1 / (b + ladder[:, None]), -1 / (b + ladder[:, None]) ** 2
+    difference = [
+        apply(lobatto, ladder, m, v) - apply(hermite, ladder, m, v) for m, v in zip(means.T, variances.T, strict=True)
+    ]
+    a = np.array([1.0, -difference[0] / difference[1]])
+    assert ratios(rungs, a[None], b[None]).max() < 1
+
+
+@pytest.mark.parametrize("rungs", [2, 4, 7])
+def test_lobatto_estimate_is_zero_where_the_rule_is_exact(rungs: int) -> None:
+    ladder = ladders.lobatto(rungs)
+    mean, variance = monomial(ladder, 2 * rungs - 3)
+    assert quadrature_error(lobatto, ladder, mean - 1e3, variance) < 1e-12
+
+
+def test_noise_adds_to_the_lobatto_estimate_with_small_weights() -> None:
+    ladder, rng = ladders.lobatto(4), np.random.default_rng(0)
+    for scale, expected in [((1, 0), 0.12), ((0, 1), 0.03)]:
+        noise = rng.normal(size=(200, 2, 4)) * np.array(scale)[:, None]
+        estimates = [quadrature_error(lobatto, ladder, *pair) for pair in noise]
+        assert np.sqrt(np.mean(np.square(estimates))) == pytest.approx(expected, rel=0.2)

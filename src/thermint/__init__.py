@@ -13,6 +13,7 @@ from thermint import kernels, ladders, paper, swaps
 from thermint.draws import Draws
 from thermint.evidence import estimate, evidence, sample
 from thermint.model import Model
+from thermint.reference import fitted_reference
 from thermint.result import Evidence
 
 __version__ = "0.1.0"
@@ -22,6 +23,7 @@ __all__ = [
     "Model",
     "estimate",
     "evidence",
+    "fitted_reference",
     "kernels",
     "ladders",
     "paper",

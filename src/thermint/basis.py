@@ -4,26 +4,33 @@ For a trial function P and a density with score s, w = Laplacian(P) + grad(P) . 
 the paper's h, a constant that the coefficients absorb. As trial functions we take products of Hermite polynomials in
 whitened coordinates: they span the same space as monomials, and where the density is normal they are eigenfunctions of
 the Stein operator, w = -|a| P, so that features are uncorrelated and their Gram matrix is well conditioned.
+
+Where a posterior has several modes, each has its own polynomials: a trial function is then P r, with r the
+responsibility of a component of a mixture of normals, and P a polynomial (a constant too) in the component's whitened
+coordinates. (Features weighted by responsibilities afterwards would not have mean zero.)
 """
 
 from __future__ import annotations
 
 from functools import cache
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, pairwise
 from math import comb, factorial, prod
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.scipy.linalg import solve_triangular
 
 
-def size(dimension: int, degree: int, cross: bool = True) -> int:
-    """Return the number of features: all trial functions of total degree 1 to ``degree``.
+def size(dimension: int, degree: int, cross: bool = True, components: int = 1) -> int:
+    """Return the number of features: all trial functions of total degree 1 to ``degree``, for every component.
 
-    >>> size(20, 2), size(20, 3), size(20, 3, cross=False)
-    (230, 1770, 60)
+    >>> size(20, 2), size(20, 3), size(20, 3, cross=False), size(20, 2, components=2)
+    (230, 1770, 60, 462)
     """
-    return comb(dimension + degree, degree) - 1 if cross else dimension * degree
+    polynomials = comb(dimension + degree, degree) - 1 if cross else dimension * degree
+    return polynomials if components == 1 or degree == 0 else components * (1 + polynomials)
 
 
 @cache
@@ -51,14 +58,15 @@ def hermite(x: Array, degree: int) -> list[Array]:
     return values[: degree + 1]
 
 
-def stein_features(x: Array, score: Array, degree: int, cross: bool = True) -> Array:
-    """Evaluate all Stein features.
+def stein_features(x: Array, score: Array, degree: int, cross: bool = True, *, potential: Array | float = 0.0) -> Array:
+    """Evaluate the Stein operator, plus ``potential``, on all trial functions.
 
     Args:
         x: whitened coordinates, [d, n].
         score: gradient of the log density with respect to them, [d, n].
         degree: highest total degree of the trial functions.
         cross: whether to include products of different coordinates.
+        potential: [n]; the trial functions times this are added.
 
     Returns:
         [size(d, degree, cross), n], lowest degree first, scaled to variance 1 under a standard normal density.
@@ -82,7 +90,60 @@ def stein_features(x: Array, score: Array, degree: int, cross: bool = True) -> A
     for column in rows.T[1:]:
         total = total * values[column] + product * steined[column]
         product = product * values[column]
-    return total / _normal_deviation(terms)[:, None]
+    return (total + potential * product) / _normal_deviation(terms)[:, None]
+
+
+def mixture_features(
+    position: Array,
+    score: Array,
+    log_weight: Array | np.ndarray,
+    mean: Array | np.ndarray,
+    factor: Array | np.ndarray,
+    degree: int,
+    cross: bool = True,
+) -> Array:
+    """Evaluate the Stein features of polynomials, each times the responsibility of a component.
+
+    In the whitened coordinates of component k, with b = grad log r_k,
+
+        Laplacian(P r) + grad(P r) . s  =  r [Laplacian(P) + grad(P) . (s + 2 b) + P (|b|^2 + div b + b . s)].
+
+    Args:
+        position: [n, d].
+        score: gradient of the log density, [n, d].
+        log_weight: of the components, [component].
+        mean: [component, d].
+        factor: lower Cholesky factors of the covariances, [component, d, d].
+        degree: highest total degree of the polynomials.
+        cross: whether these include products of different coordinates.
+
+    Returns:
+        [components * (1 + size(d, degree, cross)), n], or [size(d, degree, cross), n] for a single component, whose
+        responsibility is 1; lowest degree first, constants among those of degree 1.
+    """
+    number, d = mean.shape
+    x = jnp.stack([solve_triangular(L, (position - m).T, lower=True) for L, m in zip(factor, mean, strict=True)])
+    if number == 1 or degree == 0:
+        return stein_features(x[0], jnp.matmul(score, factor[0]).T, degree, cross)
+    log_density = log_weight - jnp.sum(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2)), axis=1)
+    responsibility = jax.nn.softmax(log_density[:, None] - 0.5 * jnp.sum(x**2, axis=1), axis=0)  # [component, n]
+    # Gradients of the components' log densities, [component, n, d].
+    pull = -jnp.stack([solve_triangular(L, z, lower=True, trans=1).T for L, z in zip(factor, x, strict=True)])
+    blocks = []
+    for k in range(number):
+        a = jnp.matmul(pull, factor[k])  # the same in the coordinates of component k
+        average = jnp.einsum("jn,jnd->nd", responsibility, a)
+        whitened = [solve_triangular(L, factor[k], lower=True) for L in factor]
+        divergence = -jnp.stack([jnp.sum(w**2) for w in whitened])  # of each a, [component]
+        b = a[k] - average
+        spreading = jnp.einsum("jn,jnd,jnd->n", responsibility, a - average, a)
+        div_b = divergence[k] - divergence @ responsibility - spreading
+        s = jnp.matmul(score, factor[k])
+        potential = jnp.sum(b * (b + s), axis=1) + div_b
+        polynomials = stein_features(x[k], (s + 2 * b).T, degree, cross, potential=potential)
+        blocks.append(responsibility[k] * jnp.concatenate([potential[None], polynomials]))
+    edges = [0] + [1 + size(d, k, cross) for k in range(1, degree + 1)]
+    return jnp.concatenate([block[low:high] for low, high in pairwise(edges) for block in blocks])
 
 
 def _normal_deviation(terms: tuple[tuple[tuple[int, int], ...], ...]) -> np.ndarray:

@@ -30,6 +30,8 @@ BUILT_IN: dict[str, tuple[str, dict[str, Any]]] = {
     "radiata-2-benchmark": ("radiata", {"number": 2, "benchmark": True}),
     "pima-1": ("pima", {"number": 1}),
     "pima-2": ("pima", {"number": 2}),
+    "goodwin-3": ("goodwin", {"g": 3}),
+    "goodwin-4": ("goodwin", {"g": 4}),
 }
 
 

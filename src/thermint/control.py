@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 from scipy.linalg import lapack
-from threadpoolctl import ThreadpoolController
 
 from thermint.gram import TARGETS, Gram
+from thermint.linalg import one_thread
 
 # Relative jitter on the diagonal of the features' covariance. The first only covers rounding; the others are a ridge,
 # tried where draws are few against features, and taken where they predict held-out draws better. The last is close to
@@ -21,7 +20,7 @@ FEW_DRAWS = 20  # per feature
 
 
 class Controlled(NamedTuple):
-    """Controlled means of y and y^2, where y = (g - centre) / spread, and how much they gained."""
+    """Controlled means of the Gram's targets, and how much they gained."""
 
     mean: np.ndarray  # [batch, population, rung, target]
     variance: np.ndarray  # [rung, target], of the target itself
@@ -46,20 +45,13 @@ def control(gram: Gram, sizes: tuple[int, ...], *, fixed: bool, crossfit: bool) 
         crossfit: fit the coefficients for each fold to the other folds; otherwise to all draws, as the paper does.
     """
     by_rung = zip(np.moveaxis(np.asarray(gram.first), 2, 0), np.moveaxis(np.asarray(gram.second), 1, 0), strict=True)
-    # Rung by rung, so that the matrices of one fit in the processor's cache, and on one thread: for matrices of this
-    # size, BLAS threads that wait for a busy core made it 25 times slower.
-    with _blas().limit(limits=1, user_api="blas"):
+    # Rung by rung, so that the matrices of one fit in the processor's cache.
+    with one_thread():
         rungs = [_control_rung(first, second, gram.fold, sizes, fixed, crossfit) for first, second in by_rung]
     sums, variance, residual, degree = (np.stack(part) for part in zip(*rungs, strict=True))
     return Controlled(
         np.moveaxis(sums, 0, 2) / np.asarray(gram.number)[:, None, None, None], variance, residual, degree
     )
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """Find the BLAS libraries, which takes a while, once."""
-    return ThreadpoolController()
 
 
 def _control_rung(

@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import time
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from importlib.metadata import version
-from itertools import islice, pairwise
+from itertools import pairwise
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
+from thermint import ladders
 from thermint._runtime import require_float64
 from thermint.draws import Draws, check_draws, concatenate
 from thermint.frame import frame_of
 from thermint.kernels import Kernel
-from thermint.ladders import as_ladder
+from thermint.ladders import Ladder, as_ladder
 from thermint.model import Model
-from thermint.options import name_of, require_kernel, require_whole
-from thermint.plan import LONGEST_CHUNK, make_plan
+from thermint.options import name_of, require_kernel, require_positive, require_whole
+from thermint.plan import FOLDS, LONGEST_CHUNK, Plan, chunk_length, make_plan
 from thermint.population import Swap
 from thermint.progress import Progress
-from thermint.result import Evidence
-from thermint.sampler import check_model, default_kernel, make_sampler
-from thermint.summary import Moves, average, moves_of, so_far, summarise
+from thermint.quadrature import RULES
+from thermint.result import Evidence, plus_minus
+from thermint.run import Run, locate, moves_of, run
+from thermint.sampler import Sampler, check_model, default_kernel, make_sampler
+from thermint.scouting import RUNGS, Scout, Settled, refit, scout, settle
+from thermint.summary import DISAGREEMENT, METHODS, so_far, summarise
 from thermint.swaps import even_odd
+
+TOLERANCE = 1e-4  # quadrature error to aim at on the fitted path, in nats, where no target error is given
+PRIOR_TOLERANCE = 1e-3  # on the prior path
+MOST_ROUNDS = 16
+
+
+class OutOfBudgetError(ValueError):
+    """More evaluations are needed than allowed."""
 
 
 def sample(
@@ -43,7 +59,7 @@ def sample(
         ladder: inverse temperatures from 0 to 1, or a number of rungs; by default the paper's 51.
         draws: per rung and population, after a warm-up that is discarded.
         populations: independent replicas of the whole ladder.
-        kernel: move within a rung, from `thermint.kernels`; by default mmala for a model with a metric, else mala.
+        kernel: move within a rung, from `thermint.kernels`; by default mala, or hmc for many parameters.
         swap: move between rungs, from `thermint.swaps`.
         seed: the same seed gives the same draws.
 
@@ -60,8 +76,10 @@ def sample(
     require_whole("draws", draws, at_least=1)
     require_whole("populations", populations, at_least=1)
     length = -(-draws // -(-draws // LONGEST_CHUNK))
-    sampler = make_sampler(model, ladder, length=length, populations=populations, kernel=kernel, swap=swap, seed=seed)
-    return concatenate(list(islice(sampler.chunks, -(-draws // length)))).block(0, draws)
+    sampler = make_sampler(
+        model, ladder, length=length, populations=populations, kernel=kernel, swap=swap, key=jax.random.key(seed)
+    )
+    return concatenate([sampler.chunk() for _ in range(-(-draws // length))]).block(0, draws)
 
 
 def estimate(
@@ -76,9 +94,11 @@ def estimate(
 
     Args:
         draws: from every power posterior of a ladder.
-        method: "cti", the controlled thermodynamic integral.
+        method: "cti", the controlled thermodynamic integral; "bridge", stepping stones in bridge form with the same
+            control variates, which has no quadrature error; "stepping-stone" or "mbar", without control variates.
         degree: of the polynomial trial functions, 0 for none, or "auto".
-        rule: quadrature along the ladder, "trapezoid" or "second-order" (the default).
+        rule: quadrature along the ladder: "trapezoid", "second-order", or "lobatto". By default that of the ladder: the
+            last for `ladders.lobatto`, else the second.
         crossfit: fit the coefficients to other draws than they are applied to. False is the paper's plug-in, which
             biases the answer slightly towards what the draws show.
 
@@ -91,8 +111,8 @@ def estimate(
     """
     begin = time.perf_counter()
     require_float64()
-    if method != "cti":
-        raise ValueError(f'method = {method!r}: it must be "cti".')
+    if method not in METHODS:
+        raise ValueError(f"method = {method!r}: it must be one of {', '.join(map(repr, METHODS))}.")
     draws = check_draws(draws)
     ladder = np.asarray(draws.ladder)
     populations, number, rungs, dimension = draws.position.shape
@@ -102,7 +122,7 @@ def estimate(
         rungs=rungs,
         dimension=dimension,
         degree=degree,
-        rule=rule,
+        rule=rule_of(rule, ladder),
         crossfit=crossfit,
     )
     gram = plan.empty(frame_of(draws), populations)
@@ -116,15 +136,9 @@ def estimate(
         weight = ((weight >= start) & (weight < stop)).astype(float)
         gram = plan.accumulate(gram, draws.block(first, first + longest), batch, weight)
         moves.append(moves_of(draws.block(start, stop)))
+    some = locate(draws)
     return summarise(
-        gram,
-        ladder,
-        np.asarray(draws.log_likelihood),
-        moves,
-        plan,
-        evaluations=0,
-        begin=begin,
-        settings={"method": method},
+        Run(ladder, plan, gram, some.g, moves, some), method=method, evaluations=0, begin=begin, settings={}
     )
 
 
@@ -140,6 +154,9 @@ def evidence(
     crossfit: bool = True,
     draws: int = 1000,
     populations: int = 4,
+    target_error: float | None = None,
+    max_evaluations: int | None = None,
+    max_seconds: float | None = None,
     seed: int = 0,
     progress: bool | None = None,
 ) -> Evidence:
@@ -147,16 +164,22 @@ def evidence(
 
     Args:
         model: the model.
-        reference: where the path starts: "prior". "auto" means the same for now.
-        ladder: inverse temperatures from 0 to 1, or a number of rungs; by default the paper's 51.
-        kernel: move within a rung, from `thermint.kernels`; by default mmala for a model with a metric, else mala.
+        reference: where the path starts. "fitted": at a mixture fitted to draws of the posterior, which a short run
+            from the prior finds. "prior": at the prior, as in the paper. "auto": as "fitted", checked against the prior
+            path; if they disagree, that is run in full too, and if it still does, there is a warning.
+        ladder: inverse temperatures from 0 to 1, or a number of rungs; by default as many as the path needs.
+        kernel: move within a rung, from `thermint.kernels`; by default one that suits the path.
         swap: move between rungs, from `thermint.swaps`.
-        degree: of the polynomial trial functions, 0 for none. "auto" takes, at every rung, the degree up to 2 that
+        degree: of the polynomial trial functions, 0 for none. "auto" takes, at every rung, the degree up to 4 that
             predicts held-out draws best.
-        rule: quadrature along the ladder, "trapezoid" or "second-order" (the default).
+        rule: quadrature along the ladder: "trapezoid", "second-order", or "lobatto". By default that of the ladder; and
+            where the bridge form of stepping stones, which has none, has a clearly smaller error, its answer is taken.
         crossfit: fit the coefficients to other draws than they are applied to. False is the paper's plug-in.
         draws: per rung and population, after warm-up; rounded up to fill the last batch.
         populations: independent replicas of the whole ladder; the paper has one.
+        target_error: standard error to reach, by rounds of doubling length.
+        max_evaluations: of the likelihood. No round begins that would take more; the first is shortened to fit.
+        max_seconds: no further round begins that would take longer, as judged by the last one.
         seed: the same seed gives the same answer.
         progress: show a progress bar; by default if standard error is a terminal.
 
@@ -167,62 +190,313 @@ def evidence(
         >>> low < thermint.paper.radiata.log_evidence(1) < high
         True
     """
-    begin = time.perf_counter()
-    if reference not in ("auto", "prior"):
-        raise ValueError(f'reference = {reference!r}: it must be "auto" or "prior".')
+    if reference not in ("auto", "prior", "fitted"):
+        raise ValueError(f'reference = {reference!r}: it must be "auto", "prior" or "fitted".')
     check_model(model)
     require_kernel(kernel)
     require_whole("seed", seed, at_least=0)
-    ladder = as_ladder(ladder)
-    plan = make_plan(
+    require_whole("draws", draws, at_least=2 * FOLDS)
+    require_whole("populations", populations, at_least=1)
+    require_positive("target_error", target_error)
+    require_positive("max_evaluations", max_evaluations)
+    require_positive("max_seconds", max_seconds)
+    given: Ladder | None = None
+    if ladder is not None:
+        given = as_ladder(ladder)
+        if np.ndim(ladder) == 0 and reference != "prior":
+            given = ladders.lobatto(len(given))
+    make_plan(  # options that cannot work are refused now, not after the search for the posterior
         draws=draws,
         populations=populations,
-        rungs=len(ladder),
+        rungs=2 if given is None else len(given),
         dimension=model.dimension,
+        degree=degree,
+        rule=rule_of(rule, given),
+        crossfit=crossfit,
+    )
+    front = _Front(
+        model=model,
+        ladder=given,
+        kernel=kernel,
+        swap=swap,
         degree=degree,
         rule=rule,
         crossfit=crossfit,
+        draws=draws,
+        populations=populations,
+        target_error=target_error,
+        max_evaluations=max_evaluations,
+        max_seconds=max_seconds,
+        seed=seed,
+        begin=time.perf_counter(),
     )
-    with Progress(progress, draws=plan.draws) as bar:
-        sampler = make_sampler(
-            model,
-            ladder,
-            length=plan.length,
-            populations=populations,
-            kernel=kernel,
-            swap=swap,
-            seed=seed,
-            on_round=bar.warmed_up,
+    with Progress(progress, draws=draws) as bar:
+        if reference == "prior":
+            return front.prior_path(None, bar)
+        scouted = front.scout(bar)
+        result = front.fitted_path(scouted, bar)
+        short = _Answer(scouted.log_evidence, scouted.error, scouted.degrees_of_freedom)
+        if _agree(result, short):
+            return result
+        if reference == "fitted":
+            return _disagreeing(result, short, 'This is the former; reference="auto" would look closer.')
+        try:
+            prior = front.prior_path(scouted, bar, spent=result.evaluations)
+        except OutOfBudgetError:
+            return _disagreeing(result, short, "max_evaluations leaves no room to look closer.")
+        spent: dict[str, Any] = {"evaluations": prior.evaluations, "seconds": prior.seconds}
+        full = _Answer(prior.log_evidence, prior.standard_error, prior.degrees_of_freedom)
+        if _agree(result, full):
+            return replace(result, **spent)
+        # Parts of the posterior that a path has missed are missing from its evidence: the larger has missed less.
+        best = result if result.log_evidence > prior.log_evidence else prior
+        apart = abs(result.log_evidence - prior.log_evidence)
+        best = replace(best, standard_error=max(best.standard_error, apart), **spent)
+        advice = "This is the larger, because what a path misses is missing from its evidence; the error covers both."
+        return replace(best, warnings=_disagreeing(result, full, advice).warnings[:1] + best.warnings)
+
+
+class _Answer(NamedTuple):
+    """What another path says."""
+
+    log_evidence: float
+    standard_error: float
+    degrees_of_freedom: float
+
+
+def _agree(result: Evidence, other: _Answer) -> bool:
+    """Say whether chance explains the difference of two paths."""
+    freedom = min(result.degrees_of_freedom, other.degrees_of_freedom)
+    allowed = float(stats.t.isf(DISAGREEMENT / 2, freedom)) * np.hypot(result.standard_error, other.standard_error)
+    return bool(abs(result.log_evidence - other.log_evidence) <= allowed)
+
+
+def _disagreeing(result: Evidence, other: _Answer, advice: str) -> Evidence:
+    """Say that the two paths disagree."""
+    said = (
+        f"the two paths disagree: {plus_minus(result.log_evidence, result.standard_error)} from a reference fitted to "
+        f"the posterior, {plus_minus(other.log_evidence, other.standard_error)} from the prior. One of them has missed "
+        f"modes or tails of the posterior, or has not converged. {advice} Increase draws until they agree."
+    )
+    return replace(result, warnings=(said, *result.warnings))
+
+
+def rule_of(rule: str | None, ladder: Ladder | None) -> str:
+    """Name the rule for a ladder (None if it will be chosen to suit the rule), or refuse one that does not suit it."""
+    if rule is None:
+        is_lobatto = (
+            ladder is not None
+            and len(ladder) > 2
+            and np.allclose(ladder, ladders.lobatto(len(ladder)), rtol=0, atol=1e-9)
         )
-        gram = plan.empty(sampler.frame, populations)
-        traces: list[np.ndarray] = []
-        moves: list[Moves] = []
-        drawn = 0
-        for batch in range(plan.batches):
-            pieces = []
-            for piece in islice(sampler.chunks, plan.chunks):
-                gram = plan.accumulate(gram, piece, batch)
-                pieces.append(moves_of(piece))
-                traces.append(np.array(piece.log_likelihood[:, -drawn % plan.thinning :: plan.thinning]))
-                drawn += plan.length
-            moves.append(average(pieces))
-            bar.drawn(drawn, partial(so_far, gram, ladder, plan, moves))
-    g = np.concatenate(traces, axis=1)
-    return summarise(
-        gram,
-        ladder,
-        g,
-        moves,
-        plan,
-        evaluations=sampler.evaluations + plan.draws * populations * len(ladder),
-        begin=begin,
-        settings={
-            "method": "cti",
-            "reference": "prior",
-            "kernel": name_of(kernel or default_kernel(model)),
-            "swap": name_of(swap),
-            "seed": seed,
-            "parameters": list(model.parameter_names),
+        return "lobatto" if is_lobatto else "second-order"
+    if rule not in RULES:
+        raise ValueError(f"rule = {rule!r}: it must be one of {', '.join(map(repr, RULES))}.")
+    if ladder is not None:
+        RULES[rule](ladder)
+    return rule
+
+
+@dataclass(frozen=True)
+class _Front:
+    """The options of one call of `evidence`, and the two ways to an answer."""
+
+    model: Model
+    ladder: Ladder | None
+    kernel: Kernel | None
+    swap: Swap
+    degree: int | str
+    rule: str | None
+    crossfit: bool
+    draws: int
+    populations: int
+    target_error: float | None
+    max_evaluations: int | None
+    max_seconds: float | None
+    seed: int
+    begin: float
+
+    def scout(self, bar: Progress) -> Scout:
+        """Run the prior path briefly."""
+        return scout(
+            self.model,
+            populations=self.populations,
+            kernel=self.kernel,
+            swap=self.swap,
+            key=self._key(0),
+            on_round=bar.phase("looking for the posterior"),
+        )
+
+    def prior_path(self, scouted: Scout | None, bar: Progress, spent: int = 0) -> Evidence:
+        """Run the path from the prior, on the ladder given or one that the scout's draws ask for."""
+        ladder = self.ladder
+        if ladder is None:
+            if scouted is None:
+                scouted = self.scout(bar)
+                spent = scouted.evaluations
+            tolerance = PRIOR_TOLERANCE if self.target_error is None else self.target_error / 4
+            variance = np.asarray(scouted.draws.log_likelihood).var(axis=(0, 1))
+            ladder = ladders.adapted({"t": scouted.draws.ladder, "variance": variance}, tolerance)
+        kernel = self.kernel or default_kernel(self.model)
+        draws = self._affordable(spent, len(ladder), kernel)
+        sampler = make_sampler(
+            self.model,
+            ladder,
+            length=chunk_length(draws, self.populations),
+            populations=self.populations,
+            kernel=kernel,
+            swap=self.swap,
+            key=self._key(1),
+            on_round=bar.phase("warm-up"),
+        )
+        settings = self._settings("prior", kernel)
+        plan = self._plan(sampler, draws)
+
+        def rounds() -> Iterator[tuple[Run, int]]:
+            now = plan
+            while True:
+                made = run(sampler, sampler.frame, now, bar.sampling(now.draws, so_far))
+                yield made, spent + sampler.evaluations
+                now = now.doubled()
+
+        return self._until_precise(rounds(), settings)
+
+    def fitted_path(self, scouted: Scout, bar: Progress) -> Evidence:
+        """Run the path from a reference fitted to the posterior, which is fitted again between rounds."""
+        common: dict[str, Any] = {
+            "ladder": self.ladder,
+            "tolerance": TOLERANCE if self.target_error is None else self.target_error / 10,
+            "populations": self.populations,
+            "kernel": self.kernel,
+            "swap": self.swap,
+        }
+        length = chunk_length(self._affordable(scouted.evaluations, RUNGS[0], self.kernel), self.populations)
+        if self.max_evaluations is not None:
+            length = -(-length // 4)  # smaller pieces fit a budget better
+        settled = settle(
+            self.model,
+            scouted.position,
+            scouted.score,
+            length=length,
+            key=self._key(1),
+            on_round=bar.phase("fitting a reference"),
+            **common,
+        )
+        settings = self._settings("fitted", settled.kernel) | {
+            "components": settled.mixture.components,
+            "freedom": settled.mixture.freedom,
+        }
+
+        def rounds() -> Iterator[tuple[Run, int]]:
+            now: Settled = settled
+            used = scouted.evaluations + now.evaluations
+            draws = self._affordable(used + now.sampler.evaluations, len(now.sampler.ladder), now.kernel)
+            plan = self._plan(now.sampler, draws, now.mixture.components, length)
+            if plan.draws > draws and draws < self.draws and plan.chunks > 1:
+                plan = replace(plan, chunks=plan.chunks - 1)
+            for number in range(2, 2 + MOST_ROUNDS):
+                made = run(now.sampler, now.frame, plan, bar.sampling(plan.draws, so_far))
+                used += now.sampler.evaluations
+                yield made, used
+                now = refit(
+                    self.model,
+                    made,
+                    length=length,
+                    key=self._key(number),
+                    on_round=bar.phase("fitting the reference again"),
+                    **common,
+                )
+                plan = self._plan(now.sampler, 2 * plan.draws, now.mixture.components, length)
+
+        return self._until_precise(rounds(), settings)
+
+    def _until_precise(self, rounds: Iterator[tuple[Run, int]], settings: dict[str, Any]) -> Evidence:
+        """Go on until the error is the one asked for or the budget is used up; the last round is the answer."""
+        previous: Evidence | None = None
+        spent = 0
+        for number, (made, used) in enumerate(rounds, start=1):
+            started = self.begin if previous is None else self.begin + previous.seconds
+            result = summarise(
+                made,
+                method="auto" if self.rule is None else "cti",
+                evaluations=used,
+                begin=self.begin,
+                settings=settings | {"rounds": number},
+            )
+            if previous is not None:
+                result = _compared(previous, result)
+            if self.target_error is None or result.standard_error <= self.target_error:
+                return result
+            elapsed = time.perf_counter() - self.begin
+            reasons = {
+                f"max_evaluations = {self.max_evaluations}": self.max_evaluations is not None
+                and used + 2 * (used - spent) > self.max_evaluations,
+                f"max_seconds = {self.max_seconds:g}" if self.max_seconds else "": self.max_seconds is not None
+                and elapsed + 2 * (time.perf_counter() - started) > self.max_seconds,
+                f"{MOST_ROUNDS} rounds": number == MOST_ROUNDS,
+                "the ladder given, whose quadrature error is larger": self.ladder is not None
+                and result.quadrature_error > self.target_error,
+            }
+            stopped = [reason for reason, holds in reasons.items() if holds]
+            if stopped:
+                said = (
+                    f"target_error = {self.target_error:g} was not reached: the error is {result.standard_error:.2g}, "
+                    f"and what ended the run was {stopped[0]}."
+                )
+                return replace(result, warnings=(said, *result.warnings))
+            previous, spent = result, used
+        raise AssertionError("rounds do not end by themselves")
+
+    def _plan(self, sampler: Sampler, draws: int, components: int = 1, length: int | None = None) -> Plan:
+        return make_plan(
+            draws=draws,
+            populations=self.populations,
+            rungs=len(sampler.ladder),
+            dimension=self.model.dimension,
+            degree=self.degree,
+            rule=rule_of(self.rule, sampler.ladder),
+            crossfit=self.crossfit,
+            components=components,
+            length=length,
+        )
+
+    def _affordable(self, spent: int, rungs: int, kernel: Kernel | None) -> int:
+        """Return how many draws the first round may have; at least what an error bar takes."""
+        if self.max_evaluations is None:
+            return self.draws
+        left = self.max_evaluations - spent
+        draws = left // (self.populations * rungs * getattr(kernel, "evaluations", 1))
+        if draws < 2 * FOLDS:
+            raise OutOfBudgetError(
+                f"max_evaluations = {self.max_evaluations} is too few: finding the posterior took {spent}, and {rungs} "
+                f"rungs of {self.populations} populations leave {max(draws, 0)} draws each. Give more, or fewer "
+                "populations."
+            )
+        return min(self.draws, draws)
+
+    def _key(self, stage: int) -> jax.Array:
+        return jax.random.fold_in(jax.random.key(self.seed), stage)
+
+    def _settings(self, reference: str, kernel: Kernel) -> dict[str, Any]:
+        return {
+            "reference": reference,
+            "kernel": name_of(kernel),
+            "swap": name_of(self.swap),
+            "seed": self.seed,
+            "target_error": self.target_error,
+            "parameters": list(self.model.parameter_names),
             "versions": {package: version(package) for package in ("thermint", "jax")},
-        },
+        }
+
+
+def _compared(previous: Evidence, result: Evidence) -> Evidence:
+    """Warn where two rounds differ by more than their errors explain."""
+    apart = abs(previous.log_evidence - result.log_evidence)
+    error = np.hypot(previous.standard_error, result.standard_error)
+    if apart <= 5 * error:
+        return result
+    said = (
+        f"the last two rounds differ by {apart:.2g}, {apart / error:.0f} standard errors: the error is too small. "
+        "Parts of the posterior are visited rarely; increase draws or populations."
     )
+    return replace(result, warnings=(said, *result.warnings))

@@ -15,10 +15,11 @@ from thermint.draws import Draws
 
 
 class Frame(NamedTuple):
-    """Moments of every rung."""
+    """Moments of every rung; where a posterior has several modes, of each of several components."""
 
-    mean: np.ndarray  # [rung, d]
-    factor: np.ndarray  # [rung, d, d], lower Cholesky factor of the covariance
+    log_weight: np.ndarray  # [rung, component]
+    mean: np.ndarray  # [rung, component, d]
+    factor: np.ndarray  # [rung, component, d, d], lower Cholesky factor of the covariance
     centre: np.ndarray  # [rung], of the log likelihood g
     spread: np.ndarray  # [rung], standard deviation of g
 
@@ -37,9 +38,11 @@ def frame_of(draws: Draws) -> Frame:
     variance = np.where(variance > 0, variance, 1.0)
     weight = n / (n + 2 * d)
     spread = g.std(axis=(0, 1))
+    factor = np.linalg.cholesky(weight * covariance + (1 - weight) * variance[:, :, None] * np.eye(d))
     return Frame(
-        mean=mean,
-        factor=np.linalg.cholesky(weight * covariance + (1 - weight) * variance[:, :, None] * np.eye(d)),
+        log_weight=np.zeros((len(mean), 1)),
+        mean=mean[:, None],
+        factor=factor[:, None],
         centre=g.mean(axis=(0, 1)),
         spread=np.where(spread > 0, spread, 1.0),
     )

@@ -9,18 +9,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.scipy.linalg import solve_triangular
 
-from thermint.basis import size, stein_features
+from thermint.basis import mixture_features, size
 from thermint.draws import Draws
 from thermint.frame import Frame
 from thermint.model import Evaluation, score
 
-TARGETS = 2  # y = (g - centre) / spread, and y^2
+# Exponents of this size mean that neighbouring rungs have nothing in common; their squares are still finite.
+LARGEST_EXPONENT = 300.0
+TARGETS = 4  # y = (g - centre) / spread, y^2, and the bridges to the rungs above and below
 
 
 class Gram(NamedTuple):
-    """First moments per batch and second moments per fold of the vector [1, y, y^2, features].
+    """First moments per batch and second moments per fold of the vector [1, y, y^2, up, down, features].
+
+    up = exp(step (g - centre) / 2) with the step of t to the next rung, and down = exp(-step (g - centre) / 2) with the
+    step from the one below, are what the bridge form of stepping stones averages.
 
     A batch is a block of consecutive draws of one population; a fold is a run of batches, the same in every population.
     """
@@ -39,8 +43,8 @@ class Gram(NamedTuple):
 
 def empty(frame: Frame, *, populations: int, batches: int, folds: int, degree: int, cross: bool) -> Gram:
     """Make a Gram of no draws."""
-    rungs, d = frame.mean.shape
-    width = 1 + TARGETS + size(d, degree, cross)
+    rungs, components, d = frame.mean.shape
+    width = 1 + TARGETS + size(d, degree, cross, components)
     return Gram(
         frame=frame,
         number=jnp.zeros(batches),
@@ -63,20 +67,25 @@ def accumulate(gram: Gram, draws: Draws, weight: Array, batch: Array, fold: Arra
         cross: whether these include products of different coordinates.
     """
 
-    def of_rung(frame: Frame, t: Array, state: Evaluation) -> tuple[Array, Array]:
+    def of_rung(frame: Frame, t: Array, above: Array, below: Array, state: Evaluation) -> tuple[Array, Array]:
         populations, length = state.log_prior.shape
         state = jax.tree.map(lambda a: a.reshape(populations * length, *a.shape[2:]), state)
-        x = solve_triangular(frame.factor, (state.position - frame.mean).T, lower=True)
-        whitened_score = jnp.matmul(jax.vmap(score, (0, None))(state, t), frame.factor).T
-        features = stein_features(x, whitened_score, degree, cross)
-        y = (state.log_likelihood - frame.centre) / frame.spread
-        rows = jnp.concatenate([jnp.stack([jnp.ones_like(y), y, y**2]), features])
+        scores = jax.vmap(score, (0, None))(state, t)
+        features = mixture_features(state.position, scores, *frame[:3], degree, cross)
+        deviation = state.log_likelihood - frame.centre
+        y = deviation / frame.spread
+        exponents = jnp.stack([above * deviation / 2, -below * deviation / 2])
+        up, down = jnp.exp(jnp.clip(exponents, -LARGEST_EXPONENT, LARGEST_EXPONENT))
+        rows = jnp.concatenate([jnp.stack([jnp.ones_like(y), y, y**2, up, down]), features])
         weighted = rows * jnp.tile(weight, populations)
         first = weighted.reshape(len(rows), populations, length).sum(axis=-1).T
         return first, weighted @ rows.T
 
     state = Evaluation(*map(jnp.asarray, draws[1:6]))
-    first, second = jax.vmap(of_rung, in_axes=(0, 0, 2), out_axes=(1, 0))(gram.frame, jnp.asarray(draws.ladder), state)
+    ladder = jnp.asarray(draws.ladder)
+    above, below = jnp.diff(ladder, append=ladder[-1:]), jnp.diff(ladder, prepend=ladder[:1])
+    by_rung = jax.vmap(of_rung, in_axes=(0, 0, 0, 0, 2), out_axes=(1, 0))
+    first, second = by_rung(gram.frame, ladder, above, below, state)
     return gram._replace(
         number=gram.number.at[batch].add(weight.sum()),
         first=gram.first.at[batch].add(first),

@@ -6,9 +6,13 @@ Written out entry by entry, they fuse with what surrounds them and run over the 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from functools import cache
+
 import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import solve_triangular
+from threadpoolctl import ThreadpoolController
 
 LARGEST_WRITTEN_OUT = 8  # beyond it, compilation costs more than it saves
 
@@ -46,3 +50,17 @@ def solve_lower_transposed(L: Array, b: Array) -> Array:
     for i in reversed(range(d)):
         x[i] = (b[i] - sum(L[k, i] * x[k] for k in range(i + 1, d))) / L[i, i]
     return jnp.stack(x)
+
+
+def one_thread() -> AbstractContextManager[None]:
+    """Keep NumPy's and SciPy's linear algebra to one thread.
+
+    For matrices of some hundred rows, threads that wait for a busy core made it 25 times slower.
+    """
+    return _blas().limit(limits=1, user_api="blas")
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Find the BLAS libraries, which takes a while, once."""
+    return ThreadpoolController()

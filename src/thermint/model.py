@@ -10,14 +10,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.tree_util import Partial
 
 if TYPE_CHECKING:
     from numpyro.distributions import Distribution
 
 
+@jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class Model:
     """A Bayesian model as functions of one flat vector of real parameters.
+
+    To JAX it is a pytree whose leaves are the arrays that its functions are bound to by `jax.tree_util.Partial`, if
+    any: models that differ in those only, such as references fitted to different draws, share one compiled program.
 
     Args:
         log_likelihood: ``theta[d] -> scalar``, differentiable by JAX. ``-inf`` where the likelihood is zero.
@@ -56,6 +61,27 @@ class Model:
     def __post_init__(self) -> None:
         if self.names is not None:
             object.__setattr__(self, "names", tuple(self.names))  # a list is welcome too
+
+    def tree_flatten(self) -> tuple[tuple, tuple]:
+        """Split into functions, which may hold arrays, and the rest."""
+        functions = (self.log_likelihood, self.log_prior, self.sample_prior, self.metric, self.constrain)
+        bound = (f if f is None or isinstance(f, Partial) else Partial(f) for f in functions)
+        return tuple(bound), (self.names, self.normalised)
+
+    @classmethod
+    def tree_unflatten(cls, rest: tuple, functions: tuple) -> Model:
+        """Put together what `tree_flatten` split."""
+        log_likelihood, log_prior, sample_prior, metric, constrain = functions
+        names, normalised = rest
+        return cls(
+            log_likelihood,
+            log_prior,
+            sample_prior,
+            metric=metric,
+            constrain=constrain,
+            names=names,
+            normalised=normalised,
+        )
 
     @property
     def dimension(self) -> int:

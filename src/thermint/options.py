@@ -13,6 +13,14 @@ def require_whole(name: str, value: Any, at_least: int) -> None:
         raise ValueError(f"{name} = {value!r}: it must be a whole number, at least {at_least}.")
 
 
+def require_positive(name: str, value: Any) -> None:
+    """Refuse an option that is neither None nor a number above zero."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value > 0:
+        raise ValueError(f"{name} = {value!r}: it must be a number above zero, or None.")
+
+
 def require_kernel(kernel: Any) -> None:
     """Refuse a kernel that is not a function."""
     if kernel is not None and not callable(kernel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
@@ -18,7 +18,9 @@ from thermint.quadrature import RULES
 LONGEST_CHUNK = 100  # draws of one population and rung that are held at a time
 LARGEST_GRAM = 2**30  # bytes
 LONGEST_TRACE = 10_000  # values of g that are kept of each population and rung; longer traces are thinned
-AUTO_DEGREE = 2
+AUTO_DEGREE = 4  # highest that "auto" tries
+DRAWS_PER_FEATURE = 3  # fewer cannot determine the coefficients
+MOST_FEATURES = 1500  # that "auto" tries: solving for more takes longer than most models' draws
 FOLDS = 5
 
 
@@ -50,6 +52,10 @@ class Plan:
         """The highest degree of the trial functions."""
         return len(self.sizes) - 1
 
+    def doubled(self) -> Plan:
+        """Plan for batches twice as long."""
+        return replace(self, chunks=2 * self.chunks)
+
     def empty(self, frame: Frame, populations: int) -> Gram:
         """Make the Gram that this plan fills."""
         return grams.empty(
@@ -74,24 +80,34 @@ class Plan:
 
 
 def make_plan(
-    *, draws: int, populations: int, rungs: int, dimension: int, degree: int | str, rule: str | None, crossfit: bool
+    *,
+    draws: int,
+    populations: int,
+    rungs: int,
+    dimension: int,
+    degree: int | str,
+    rule: str,
+    crossfit: bool,
+    components: int = 1,
+    length: int | None = None,
 ) -> Plan:
     """Read the options of an estimate.
+
+    ``components`` are those of the reference; ``length`` is that of a chunk, where it is settled already.
 
     Raises:
         ValueError: an option that cannot work; the message names it and what would.
     """
     require_whole("draws", draws, at_least=2 * FOLDS)  # fewer give no error bar
     require_whole("populations", populations, at_least=1)
-    rule = rule or "second-order"
     if rule not in RULES:
         raise ValueError(f"rule = {rule!r}: it must be one of {', '.join(map(repr, RULES))}.")
     fixed = degree != "auto"
     if fixed:
         require_whole("degree", degree, at_least=0)
-    sizes, cross = _features(draws * populations, dimension, degree)
+    sizes, cross = _features(draws * populations, rungs, dimension, components, degree)
 
-    need = FOLDS * rungs * (1 + grams.TARGETS + sizes[-1]) ** 2 * 8
+    need = _bytes(sizes[-1], rungs)
     if need > LARGEST_GRAM:
         raise ValueError(
             f"degree = {degree} makes {sizes[-1]} features of {dimension} parameters at each of {rungs} rungs, and "
@@ -102,19 +118,41 @@ def make_plan(
             f"degree = {degree} has {sizes[-1]} coefficients to fit to {draws * populations} draws a rung. Increase "
             "draws, use a lower degree, or crossfit=True."
         )
+    batches, per_batch = _batches(draws, populations)
+    chunks = -(-per_batch // (length or LONGEST_CHUNK))
+    return Plan(length or -(-per_batch // chunks), chunks, batches, sizes, fixed, cross, rule, crossfit)
+
+
+def chunk_length(draws: int, populations: int) -> int:
+    """Return the length of a chunk in a plan for so many draws."""
+    _, per_batch = _batches(draws, populations)
+    return -(-per_batch // -(-per_batch // LONGEST_CHUNK))
+
+
+def _batches(draws: int, populations: int) -> tuple[int, int]:
+    """Return the number of batches of a population, and of draws in each."""
     batches = FOLDS * min(5 if populations == 1 else 4, draws // FOLDS)
-    per_batch = -(-draws // batches)
-    chunks = -(-per_batch // LONGEST_CHUNK)
-    return Plan(-(-per_batch // chunks), chunks, batches, sizes, fixed, cross, rule, crossfit)
+    return batches, -(-draws // batches)
 
 
-def _features(draws: int, d: int, degree: int | str) -> tuple[tuple[int, ...], bool]:
+def _bytes(size: int, rungs: int) -> int:
+    """Memory of a Gram with so many features."""
+    return FOLDS * rungs * (1 + grams.TARGETS + size) ** 2 * 8
+
+
+def _features(draws: int, rungs: int, d: int, components: int, degree: int | str) -> tuple[tuple[int, ...], bool]:
     """Return the number of features for each degree, and whether they include cross terms.
 
-    "auto" keeps to a fifth as many features as a rung has draws, dropping cross terms first.
+    "auto" goes as high as the number of draws and the memory allow; where not even degree 2 fits, cross terms go.
     """
+
+    def sizes(highest: int, cross: bool) -> list[int]:
+        return [basis.size(d, k, cross, components) for k in range(highest + 1)]
+
+    def supported(size: int) -> bool:
+        return size <= min(draws / DRAWS_PER_FEATURE, MOST_FEATURES) and _bytes(size, rungs) <= LARGEST_GRAM / 2
+
     if degree != "auto":
-        return tuple(basis.size(d, k) for k in range(int(degree) + 1)), True
-    cross = basis.size(d, AUTO_DEGREE) <= draws / 5
-    sizes = [basis.size(d, k, cross) for k in range(AUTO_DEGREE + 1)]
-    return tuple(size for size in sizes if size <= draws / 5), cross
+        return tuple(sizes(int(degree), cross=True)), True
+    cross = supported(sizes(2, cross=True)[2])
+    return tuple(size for size in sizes(AUTO_DEGREE, cross) if supported(size)), cross

@@ -30,7 +30,7 @@ class Population(NamedTuple):
 # Measured on Pima: level 1 compiles in a third of the time of the default, level 3, and runs as fast.
 @partial(
     jax.jit,
-    static_argnames=("model", "kernel", "swap", "length"),
+    static_argnames=("kernel", "swap", "length"),
     compiler_options={"xla_backend_optimization_level": 1},
 )
 def advance(
@@ -55,8 +55,8 @@ def advance(
         ladder: inverse temperatures.
         iteration: number of the first iteration.
         gain: how fast step sizes follow the acceptance rate (Robbins-Monro); 0 leaves them frozen.
-        model: the model (static, like all that follows).
-        kernel: the move within a rung.
+        model: the model.
+        kernel: the move within a rung (static, like all that follows).
         swap: the move between rungs.
         length: number of iterations.
     """
@@ -100,8 +100,14 @@ def advance(
     return population, Draws(ladder, *record)
 
 
-def start(model: Model, keys: Array, ladder: Ladder) -> tuple[Evaluation, np.ndarray]:
+def start(model: Model, keys: Array, ladder: Ladder, check: bool = True) -> tuple[Evaluation, np.ndarray]:
     """Begin every rung at one of many prior draws, chosen with weight likelihood^t.
+
+    Args:
+        model: the model.
+        keys: one for each population.
+        ladder: inverse temperatures.
+        check: refuse a model that is NaN at any of the draws; else those are not chosen.
 
     Returns:
         The states, [population, rung], and the standard deviations of the prior, [d], as the draws show them.
@@ -111,10 +117,11 @@ def start(model: Model, keys: Array, ladder: Ladder) -> tuple[Evaluation, np.nda
     """
     # Iterations count from 0, so that this key is no iteration's.
     keys = jax.vmap(jax.random.fold_in, (0, None))(keys, np.uint32(2**32 - 1))
-    draws = jax.tree.map(np.asarray, _prior_draws(keys, model=model, many=starts(ladder)))
-    check_values(model, draws)
+    draws = evaluate_all(model, _prior_draws(keys, model=model, many=starts(ladder)))
+    if check:
+        check_values(model, draws)
     g = draws.log_likelihood
-    supported = g > -np.inf
+    supported = np.asarray(jax.vmap(jax.vmap(usable))(draws))
     spare = np.argwhere(supported)[0]  # for a population none of whose own draws has a likelihood
     chosen = np.tile(spare, (len(keys), len(ladder), 1))
     for population, seed in enumerate(np.asarray(jax.random.key_data(keys))):
@@ -130,16 +137,34 @@ def start(model: Model, keys: Array, ladder: Ladder) -> tuple[Evaluation, np.nda
     return states, (high - low) / 1.349
 
 
+def begin_at(model: Model, position: np.ndarray) -> Evaluation:
+    """Begin at given positions, [population, rung, d]."""
+    # As many as `start` evaluates, so that the program is compiled already.
+    rungs = position.shape[1]
+    many = np.resize(np.arange(rungs), starts(position[0, :, 0]))
+    return jax.tree.map(lambda a: jnp.asarray(a[:, :rungs]), evaluate_all(model, position[:, many]))
+
+
 def starts(ladder: Ladder) -> int:
     """Return how many prior draws of each population `start` chooses from."""
     return max(64, len(ladder))
 
 
-@partial(jax.jit, static_argnames=("model", "many"), compiler_options={"xla_backend_optimization_level": 1})
-def _prior_draws(keys: Array, *, model: Model, many: int) -> Evaluation:
-    """Evaluate ``many`` prior draws for each population."""
+def evaluate_all(model: Model, position: np.ndarray | Array) -> Evaluation:
+    """Evaluate the model at positions [population, many, d], as NumPy arrays."""
+    return jax.tree.map(np.asarray, _evaluate_all(position, model=model))
 
-    def one(key: Array, index: Array) -> Evaluation:
-        return evaluate(model, model.sample_prior(jax.random.fold_in(key, index)).astype(float))
+
+@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})
+def _evaluate_all(position: Array, *, model: Model) -> Evaluation:
+    return jax.vmap(jax.vmap(partial(evaluate, model)))(position)
+
+
+@partial(jax.jit, static_argnames=("many",), compiler_options={"xla_backend_optimization_level": 1})
+def _prior_draws(keys: Array, *, model: Model, many: int) -> Array:
+    """Draw ``many`` times from the prior for each population, [population, many, d]."""
+
+    def one(key: Array, index: Array) -> Array:
+        return model.sample_prior(jax.random.fold_in(key, index)).astype(float)
 
     return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(keys, jnp.arange(many))

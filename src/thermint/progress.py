@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from thermint.run import Run
 
 
 class Progress:
@@ -43,12 +47,20 @@ class Progress:
         if self._bar:
             self._bar.stop()
 
-    def warmed_up(self, iteration: int) -> None:
-        """Say how far the warm-up is."""
-        if self._bar:
-            self._bar.update(self._task, description=f"warm-up, {iteration} iterations")
+    def phase(self, description: str) -> Callable[[int], None]:
+        """Announce what is being done; call the result with the number of iterations."""
 
-    def drawn(self, draws: int, answer: Callable[[], str]) -> None:
-        """Say how many draws there are, and what the answer is so far; ``answer`` is called only if anyone watches."""
-        if self._bar:
-            self._bar.update(self._task, description="sampling", completed=draws, answer=answer())
+        def iterated(iteration: int) -> None:
+            if self._bar:
+                self._bar.update(self._task, description=f"{description}, {iteration} iterations")
+
+        return iterated
+
+    def sampling(self, total: int, answer: Callable[[Run], str]) -> Callable[[int, Run], None]:
+        """Announce draws; call the result with their number and what there is, for ``answer`` to print."""
+
+        def drawn(draws: int, run: Run) -> None:
+            if self._bar:
+                self._bar.update(self._task, description="sampling", completed=draws, total=total, answer=answer(run))
+
+        return drawn

@@ -25,6 +25,7 @@ class Evidence:
         seconds: wall time, compilation included.
         warnings: what went wrong or may have, why it matters and what to do; empty if nothing was seen.
         rungs: one row for each rung: its t, mean and variance of the log likelihood, diagnostics.
+        estimates: log evidence and error by every method that the same draws allow, for comparison.
         settings: what it takes to repeat the run.
     """
 
@@ -37,6 +38,7 @@ class Evidence:
     seconds: float
     warnings: tuple[str, ...]
     rungs: pd.DataFrame = field(repr=False)
+    estimates: pd.DataFrame = field(repr=False)
     settings: dict[str, Any] = field(repr=False)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
@@ -71,7 +73,8 @@ class Evidence:
             return None if isinstance(value, float) and not np.isfinite(value) else value
 
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return plain(fields | {"rungs": self.rungs.reset_index().to_dict("list")})
+        tables = {name: fields[name].reset_index().to_dict("list") for name in ("rungs", "estimates")}
+        return plain(fields | tables)
 
 
 def digits(error: float) -> int:

@@ -2,34 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from thermint import population as pop
 from thermint._runtime import require_float64
 from thermint.draws import Draws
 from thermint.frame import Frame
-from thermint.kernels import Kernel, mala, mmala
+from thermint.kernels import Kernel, hmc, mala
 from thermint.ladders import Ladder
 from thermint.model import Model, check_shapes
 from thermint.population import Population, Swap
 from thermint.priors import check_normalised
-from thermint.warmup import warmup
+from thermint.warmup import LONG, Advance, Rounds, Tuned, precision_factor_of, warmup
 
 FIRST_STEP = 0.5
+MALA_UP_TO = 15  # parameters
 
 
-class Sampler(NamedTuple):
-    """A sampler after its warm-up: nothing of it changes any more."""
+class Sampler:
+    """A sampler after its warm-up. It knows where its chains are; nothing else of it changes any more."""
 
-    frame: Frame
-    chunks: Iterator[Draws]  # endless
-    evaluations: int  # of the likelihood, so far
+    def __init__(self, model: Model, tuned: Tuned, step: Advance, evaluations: int, length: int, cost: int) -> None:
+        self.ladder: Ladder = tuned.ladder
+        self.frame: Frame = tuned.frame
+        self.last: Draws = tuned.draws  # of the warm-up
+        self.evaluations = evaluations  # of the likelihood, so far
+        self.length = length  # of a chunk
+        self.cost = cost  # evaluations for one draw from all rungs and populations
+        self._model, self._tuned, self._step = model, tuned, step
+        self._population, self._iteration = tuned.population, tuned.iteration
+
+    def chunk(self) -> Draws:
+        """Go on, and return what was drawn."""
+        return self._advance(self.ladder, 0.0)
+
+    def descend(self, position: np.ndarray, chunks: int) -> Draws:
+        """Start chains at given positions, [population, rung, d], move all to the posterior, and return the last chunk.
+
+        Chains that come from everywhere and end in different modes show these, whatever weight each has on the way.
+        """
+        self._population = self._population._replace(state=pop.begin_at(self._model, position))
+        self.evaluations += position.shape[0] * pop.starts(self.ladder)
+        for _ in range(chunks):
+            draws = self._advance(np.ones_like(self.ladder), 0.3)
+        return draws
+
+    def _advance(self, ladder: Ladder, gain: float) -> Draws:
+        now, factor = self._population, self._tuned.precision_factor
+        self._population, draws = self._step(now, factor, ladder, self._iteration, gain)
+        self._iteration += self.length
+        self.evaluations += self.length * self.cost
+        return draws
 
 
 def check_model(model: Model) -> None:
@@ -49,49 +79,65 @@ def make_sampler(
     populations: int,
     kernel: Kernel | None,
     swap: Swap,
-    seed: int,
+    key: Array,
+    rounds: Rounds = LONG,
+    factor: np.ndarray | None = None,
+    adapt_ladder: bool = False,
     on_round: Callable[[int], None] = lambda iteration: None,
 ) -> Sampler:
-    """Warm up, and return chunks of ``length`` draws.
+    """Warm up a sampler of chunks of ``length`` draws.
 
     Args:
         model: the model.
         ladder: inverse temperatures.
         length: draws of one chunk.
         populations: independent replicas of the ladder.
-        kernel: the move within a rung; by default mmala for a model with a metric, else mala.
+        kernel: the move within a rung; see `default_kernel`.
         swap: the move between rungs.
-        seed: all randomness derives from it and from the population's index.
+        key: all randomness derives from it and from the population's index.
+        rounds: of the warm-up.
+        factor: Cholesky factor of the covariance, [d, d], where it is known; else the warm-up finds that of each rung.
+        adapt_ladder: let the warm-up move the rungs.
         on_round: called with the number of iterations after each warm-up round.
     """
-    key = jax.random.key(seed)
     kernel = kernel or default_kernel(model)
-    temperatures = jnp.asarray(ladder)
+    own_metric = getattr(kernel, "own_metric", False)
+    if not own_metric:
+        model = replace(model, metric=None)  # nobody needs it
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(populations))
-    states, deviation = pop.start(model, keys, ladder)
+    states, deviation = pop.start(model, keys, ladder, check=factor is None)
     advance = partial(pop.advance, keys, model=model, kernel=kernel, swap=swap, length=length)
 
-    def step(now: Population, precision_factor: np.ndarray, iteration: int, gain: float) -> tuple[Population, Draws]:
-        result = advance(now, precision_factor, temperatures, np.int64(iteration), np.float64(gain))
+    def step(
+        now: Population, precision_factor: np.ndarray, ladder: Ladder, iteration: int, gain: float
+    ) -> tuple[Population, Draws]:
+        result = advance(now, precision_factor, jnp.asarray(ladder), np.int64(iteration), np.float64(gain))
         return jax.block_until_ready(result)  # see Plan.accumulate
 
     start = Population(states, jnp.full((populations, len(ladder)), np.log(FIRST_STEP)))
-    first_factor = np.tile(np.diag(1 / deviation), (len(ladder), 1, 1))
-    for tuned in warmup(start, first_factor, step, length, rescale=not getattr(kernel, "own_metric", False)):
+    first = np.diag(1 / deviation) if factor is None else precision_factor_of(factor)
+    for tuned in warmup(
+        start,
+        np.tile(first, (len(ladder), 1, 1)),
+        ladder,
+        step,
+        length,
+        rounds=rounds,
+        rescale=not own_metric,
+        adapt_covariance=factor is None,
+        adapt_ladder=adapt_ladder,
+    ):
         on_round(tuned.iteration)
 
-    def chunks() -> Iterator[Draws]:
-        now, iteration = tuned.population, tuned.iteration
-        while True:
-            now, draws = step(now, tuned.precision_factor, iteration, 0.0)
-            iteration += length
-            yield draws
-
-    return Sampler(
-        tuned.frame, chunks(), evaluations=tuned.iteration * states.log_prior.size + populations * pop.starts(ladder)
-    )
+    cost = getattr(kernel, "evaluations", 1) * populations * len(ladder)
+    return Sampler(model, tuned, step, tuned.iteration * cost + populations * pop.starts(ladder), length, cost)
 
 
 def default_kernel(model: Model) -> Kernel:
-    """Choose mmala for a model that gives a metric, else mala."""
-    return mmala if model.metric else mala
+    """Choose mala for few parameters, hmc for many.
+
+    Both adapt to the covariance of the rung. On Pima's path from the prior, mmala with the model's own metric has less
+    than half of mala's effective draws: away from the posterior the Fisher information all but vanishes, so that steps
+    of the length that suits the posterior are far too long.
+    """
+    return mala if model.dimension <= MALA_UP_TO else hmc

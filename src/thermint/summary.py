@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,110 +11,77 @@ from scipy import stats
 
 from thermint import diagnostics
 from thermint.control import Controlled, control, largest_z, mean_zero, uncontrolled
-from thermint.draws import Draws
-from thermint.errors import batch_error, largest_share
+from thermint.errors import BatchError, batch_error, largest_share
+from thermint.estimators.bridge import controlled_bridge
+from thermint.estimators.mbar import mbar, reweighted
+from thermint.estimators.stepping_stone import Ratios, backward, bridge, forward
 from thermint.estimators.thermodynamic import integrate
-from thermint.gram import Gram
-from thermint.ladders import Ladder
-from thermint.plan import Plan
-from thermint.quadrature import RULES
+from thermint.gram import LARGEST_EXPONENT
+from thermint.quadrature import RULES, Rule, quadrature_error
 from thermint.result import Evidence, plus_minus
+from thermint.run import Run
+
+METHODS = {"cti": "cti", "bridge": "bridge", "stepping-stone": "forward", "mbar": "mbar"}
+CLEARLY = 0.5  # ratio of errors
+DISAGREEMENT = 1e-4  # chance that two estimates which agree are said not to
+MOST_REWEIGHTED = 200_000  # values of g
 
 
-class Moves(NamedTuple):
-    """What became of the moves of a batch of draws, averaged."""
-
-    acceptance: np.ndarray  # [population, rung]
-    outside: np.ndarray  # [population, rung], share of proposals of zero density
-    invalid: float  # share of moves at which the model was NaN or +inf
-
-
-def moves_of(draws: Draws) -> Moves:
-    """Average over the draws; where the sampler did not say, all moves were accepted and none fell outside."""
-    shape = np.shape(draws.log_prior)
-    acceptance = np.ones(shape) if draws.acceptance is None else np.asarray(draws.acceptance)
-    outside = np.zeros(shape) if draws.outside is None else np.asarray(draws.outside)
-    return Moves(np.nan_to_num(acceptance).mean(axis=1), outside.mean(axis=1), float(np.isnan(acceptance).mean()))
-
-
-def average(pieces: list[Moves]) -> Moves:
-    """Average over chunks of equal length."""
-    acceptance, outside, invalid = zip(*pieces, strict=True)
-    return Moves(np.mean(acceptance, axis=0), np.mean(outside, axis=0), float(np.mean(invalid)))
-
-
-def summarise(
-    gram: Gram,
-    ladder: Ladder,
-    g: np.ndarray,
-    moves: list[Moves],
-    plan: Plan,
-    *,
-    evaluations: int,
-    begin: float,
-    settings: dict[str, Any],
-) -> Evidence:
+def summarise(run: Run, *, method: str, evaluations: int, begin: float, settings: dict[str, Any]) -> Evidence:
     """Turn sums, traces and acceptance rates into an Evidence.
 
     Args:
-        gram: sums of features.
-        ladder: inverse temperatures.
-        g: log likelihood, [population, draw, rung].
-        moves: one entry a batch.
-        plan: how the Gram was made.
-        evaluations: of the likelihood.
+        run: what is kept of the draws.
+        method: which estimate is the answer; "auto" is the thermodynamic integral, unless the bridge form is clearly
+            better: it needs no moments of g, which may not exist where a path starts, and has no quadrature error.
+        evaluations: of the likelihood, in all.
         begin: when the clock started.
-        settings: what the plan does not know.
+        settings: what the run does not know.
     """
+    plan, ladder, gram, g = run.plan, run.ladder, run.gram, run.g
     warnings: list[str] = []
+    number = np.asarray(gram.number)
+    rule = RULES[plan.rule]
     ess, r_hat = diagnostics.convergence(g)
-    acceptance, outside = (np.stack(part) for part in list(zip(*moves, strict=True))[:2])
-    controlled = _control(gram, ladder, plan, ess, outside[:, :, 1:].mean(), warnings)
-    integral = integrate(controlled, np.asarray(gram.number), gram.frame, ladder, RULES[plan.rule])
+    acceptance, outside = (np.stack(part) for part in list(zip(*run.moves, strict=True))[:2])
+    plain = uncontrolled(gram)
+    controlled = _control(run, plain, ess, outside[:, :, 1:].mean(), warnings)
+    integral = integrate(controlled, number, gram.frame, ladder, rule)
+    ratios = _ratios(run, controlled, plain, method)
+    # Coefficients fitted in sample make the batches look more alike than they are: the error comes from other draws.
+    series = {"cti": integral.series} | {name: ratio.series for name, ratio in ratios.items()}
+    if not plan.crossfit and controlled.degree.any():
+        fitted = control(gram, plan.sizes, fixed=plan.fixed, crossfit=True)
+        series["cti"] = integrate(fitted, number, gram.frame, ladder, rule).series
+        series["bridge"] = controlled_bridge(fitted, plain, number, gram.frame, ladder).series
 
     # The path starts at the prior given a likelihood that is not zero; the prior mass of that is part of the evidence.
     supported = 1 - outside[:, :, 0]
-    prior_draws = float(np.asarray(gram.number).sum()) * g.shape[0]
-    successes = supported.mean() * prior_draws
-    if successes < 1:
-        raise ValueError(
-            f"none of the {prior_draws:.0f} draws from the prior has a likelihood above zero, so the prior mass "
-            "that has one cannot be estimated. Increase draws, or use a narrower prior."
-        )
-    if successes < 20:
-        warnings.append(
-            f"only {successes:.0f} draws from the prior have a likelihood above zero: the share of prior mass that has "
-            "one, which is part of the evidence, is poorly known. Increase draws, or use a narrower prior."
-        )
-    log_evidence = integral.value + float(np.log(supported.mean()))
-    # Coefficients fitted in sample make the batches look more alike than they are: the error comes from other draws.
-    series = integral.series
-    if not plan.crossfit and plan.degree:
-        fitted = control(gram, plan.sizes, fixed=plan.fixed, crossfit=True) if controlled.degree.any() else controlled
-        series = integrate(fitted, np.asarray(gram.number), gram.frame, ladder, RULES[plan.rule]).series
-    series = series + supported / supported.mean()
-    mc = batch_error(series)
+    _check_supported(supported.mean() * float(number.sum()) * g.shape[0], warnings)
+    log_supported = float(np.log(supported.mean()))
+    if np.ptp(supported) > 0:
+        series = {
+            name: one + supported / supported.mean() for name, one in series.items() if one.shape == supported.shape
+        } | {name: one for name, one in series.items() if one.shape != supported.shape}
+    errors = {name: batch_error(one) for name, one in series.items()}
+    quadrature = _quadrature_error(run, ratios, rule, integral.mean, integral.variance)
+    values = {"cti": integral.value} | {name: ratio.value for name, ratio in ratios.items()}
+    total = {name: errors[name].error for name in values} | {"cti": float(np.hypot(errors["cti"].error, quadrature))}
+    estimates = pd.DataFrame(
+        {"log_evidence": [value + log_supported for value in values.values()], "standard_error": [*total.values()]},
+        index=pd.Index(list(values), name="method"),
+    ).astype(float)
 
-    if mc.disagreement:
-        warnings.append(
-            "populations disagree by more than their own errors explain, so some have not found all of the posterior; "
-            "the error is taken from their spread. Increase draws, or add rungs where swap rates are low."
-        )
-    share = largest_share(series)
-    if share > 0.5 and mc.error > 1e-9 * abs(log_evidence):
-        warnings.append(
-            f"one batch of {gram.number[0]:.0f} draws makes up {share:.0%} of the Monte Carlo variance, "
-            "so the error is itself uncertain. The log likelihood has a heavy tail, typically near t = 0 under a prior "
-            "that allows almost impossible parameters, such as scales close to zero. Use a prior that keeps away from "
-            "them, or many more draws."
-        )
-    if integral.quadrature_error > max(3 * mc.error, 0.1):
-        warnings.append(
-            f"the ladder is too coarse: the quadrature error, {integral.quadrature_error:.2g}, is most of the error. "
-            "Use more rungs, such as ladder=101, or more of them near t = 0, such as "
-            "ladder=thermint.ladders.power(51, 8)."
-        )
-    invalid = float(np.mean([batch.invalid for batch in moves]))
+    if method == "auto":
+        overlap = np.nanmin(diagnostics.swap_rates(g, ladder)) > 0.1
+        method = "bridge" if overlap and total["bridge"] < CLEARLY * total["cti"] else "cti"
+    chosen = METHODS[method]
+    mc = errors[chosen]
+    if chosen != "cti":
+        quadrature = 0.0
+    _check_error(mc, series[chosen], values[chosen], quadrature, number[0], warnings)
+    _check_agreement(values, series, total, quadrature, chosen, warnings)
+    invalid = float(np.mean([batch.invalid for batch in run.moves]))
     if invalid:
         warnings.append(
             f"the model, or its gradient, was NaN or +inf at {invalid:.2%} of the proposals, which were rejected as if "
@@ -138,18 +105,20 @@ def summarise(
         }
     ).rename_axis("rung")
     return Evidence(
-        log_evidence=log_evidence,
-        standard_error=float(np.hypot(mc.error, integral.quadrature_error)),
+        log_evidence=float(estimates.log_evidence[chosen]),
+        standard_error=float(estimates.standard_error[chosen]),
         mc_error=mc.error,
-        quadrature_error=integral.quadrature_error,
+        quadrature_error=quadrature,
         degrees_of_freedom=mc.degrees_of_freedom,
         evaluations=evaluations,
         seconds=time.perf_counter() - begin,
         warnings=(*warnings, *diagnostics.rung_warnings(rungs)),
         rungs=rungs,
+        estimates=estimates,
         settings={
+            "method": method,
             **settings,
-            "draws": int(np.asarray(gram.number).sum()),
+            "draws": int(number.sum()),
             "populations": g.shape[0],
             "ladder": ladder.tolist(),
             "degree": plan.degree if plan.fixed else "auto",
@@ -159,24 +128,61 @@ def summarise(
     )
 
 
-def so_far(gram: Gram, ladder: Ladder, plan: Plan, moves: list[Moves]) -> str:
+def so_far(run: Run) -> str:
     """Print the answer that the first batches give, roughly: coefficients in sample, no checks."""
-    batches = len(moves)
+    batches = len(run.moves)
     if batches < 2:
         return ""
-    log_supported = float(np.log(max(1 - np.mean([batch.outside[:, 0] for batch in moves]), 1e-300)))
-    begun = gram._replace(first=gram.first[:batches], number=gram.number[:batches])
-    controlled = control(begun, plan.sizes, fixed=True, crossfit=False)
-    integral = integrate(controlled, np.asarray(begun.number), begun.frame, ladder, RULES[plan.rule])
+    log_supported = float(np.log(max(1 - np.mean([batch.outside[:, 0] for batch in run.moves]), 1e-300)))
+    begun = run.gram._replace(first=run.gram.first[:batches], number=run.gram.number[:batches])
+    controlled = control(begun, run.plan.sizes, fixed=True, crossfit=False)
+    integral = integrate(controlled, np.asarray(begun.number), begun.frame, run.ladder, RULES[run.plan.rule])
     error = np.hypot(batch_error(integral.series).error, integral.quadrature_error)
     return f"log evidence {plus_minus(integral.value + log_supported, float(error))}"
 
 
-def _control(
-    gram: Gram, ladder: Ladder, plan: Plan, ess: np.ndarray, outside: float, warnings: list[str]
-) -> Controlled:
+def _ratios(run: Run, controlled: Controlled, plain: Controlled, method: str) -> dict[str, Ratios]:
+    """Estimate by ratios of normalising constants, in every way that there is."""
+    g, ladder = run.g, run.ladder
+    batches = min(run.plan.batches, g.shape[1])
+    frame = run.gram.frame
+    away = np.abs(g - np.asarray(frame.centre)).max(axis=(0, 1))
+    if np.max(np.diff(ladder) * np.maximum(away[:-1], away[1:]) / 2) < LARGEST_EXPONENT:
+        meeting = controlled_bridge(controlled, plain, np.asarray(run.gram.number), frame, ladder)
+    else:  # the Gram has clipped them; the traces have not
+        meeting = bridge(g, ladder, batches)
+    found = {
+        "bridge": meeting,
+        "forward": forward(g, ladder, batches),
+        "backward": backward(g, ladder, batches),
+    }
+    try:
+        # For the quadrature error some draws will do; the answer takes all that there are.
+        thinning = 1 if method == "mbar" else -(-g.size // MOST_REWEIGHTED)
+        found["mbar"] = mbar(g[:, ::thinning], ladder, min(batches, -(-g.shape[1] // thinning)))
+    except ValueError:
+        if method == "mbar":
+            raise
+    return found
+
+
+def _quadrature_error(run: Run, ratios: dict[str, Ratios], rule: Rule, mean: np.ndarray, variance: np.ndarray) -> float:
+    """Estimate the quadrature error: how far the rule is from the integral of the curve that the draws show.
+
+    That curve, E_t[g] from the draws of all rungs reweighted to t, is the derivative of the one by which MBAR estimates
+    log Z: rule and integral see the same noise. Where rungs do not overlap there is none; the rules' own estimates do.
+    """
+    if "mbar" not in ratios:
+        return quadrature_error(rule, run.ladder, mean, variance)
+    g = run.g[:, :: -(-run.g.size // MOST_REWEIGHTED)]
+    curve, slope = reweighted(g, ratios["mbar"].log_z, run.ladder, run.ladder)
+    mean_weights, variance_weights = rule(run.ladder)
+    return abs(float(mean_weights @ curve + variance_weights @ slope) - ratios["mbar"].value)
+
+
+def _control(run: Run, plain: Controlled, ess: np.ndarray, outside: float, warnings: list[str]) -> Controlled:
     """Control the targets, unless there is reason to think that the control variates do not have mean zero."""
-    plain = uncontrolled(gram)
+    plan, gram = run.plan, run.gram
     if not plan.degree:
         return plain
     if outside and not plan.fixed:
@@ -197,7 +203,7 @@ def _control(
         where = f"at rung {z.argmax()}"
     if np.all(z <= threshold):
         # One more test, of what it all comes to: the integral with and without control.
-        weights = RULES[plan.rule](ladder)[0] * np.asarray(gram.frame.spread)
+        weights = RULES[plan.rule](run.ladder)[0] * np.asarray(gram.frame.spread)
         total = (shift[..., 0] * weights).sum(axis=-1)
         error, freedom, _ = batch_error(total)
         z, threshold = np.array([abs(total.mean()) / max(error, 1e-300)]), float(stats.t.isf(1e-5, freedom))
@@ -211,3 +217,70 @@ def _control(
         "(increase draws)."
     )
     return plain
+
+
+def _check_supported(successes: float, warnings: list[str]) -> None:
+    """Refuse, or warn of, a prior that hardly ever gives a likelihood."""
+    if successes < 1:
+        raise ValueError(
+            "no draw from the prior has a likelihood above zero, so the prior mass that has one cannot be estimated. "
+            "Increase draws, or use a narrower prior."
+        )
+    if successes < 20:
+        warnings.append(
+            f"only {successes:.0f} draws from the prior have a likelihood above zero: the share of prior mass that has "
+            "one, which is part of the evidence, is poorly known. Increase draws, or use a narrower prior."
+        )
+
+
+def _check_error(
+    mc: BatchError, series: np.ndarray, value: float, quadrature: float, batch: float, warnings: list[str]
+) -> None:
+    """Warn of an error that is itself in doubt."""
+    if mc.disagreement:
+        warnings.append(
+            "populations disagree by more than their own errors explain, so some have not found all of the posterior; "
+            "the error is taken from their spread. Increase draws, or add rungs where swap rates are low."
+        )
+    share = largest_share(series)
+    if share > 0.5 and mc.error > 1e-9 * abs(value):
+        warnings.append(
+            f"one batch of {batch:.0f} draws makes up {share:.0%} of the Monte Carlo variance, "
+            "so the error is itself uncertain. The log likelihood has a heavy tail, typically near t = 0 under a prior "
+            "that allows almost impossible parameters, such as scales close to zero. Use a prior that keeps away from "
+            "them, or many more draws."
+        )
+    if quadrature > max(3 * mc.error, 0.1):
+        warnings.append(
+            f"the ladder is too coarse: the quadrature error, {quadrature:.2g}, is most of the error. "
+            "Use more rungs, such as ladder=101, or more of them near t = 0, such as "
+            "ladder=thermint.ladders.power(51, 8)."
+        )
+
+
+def _check_agreement(
+    values: dict[str, float],
+    series: dict[str, np.ndarray],
+    total: dict[str, float],
+    quadrature: float,
+    chosen: str,
+    warnings: list[str],
+) -> None:
+    """Warn where two estimates from the same draws differ by more than chance and quadrature explain."""
+    if chosen in ("cti", "bridge"):
+        difference = values["cti"] - values["bridge"]
+        apart = batch_error(series["cti"] - series["bridge"])
+        allowed = float(stats.t.isf(DISAGREEMENT / 2, apart.degrees_of_freedom)) * np.hypot(apart.error, quadrature)
+        if abs(difference) > allowed + 1e-9 * max(abs(values["cti"]), 1.0):
+            warnings.append(
+                f"the thermodynamic integral and the bridge form of stepping stones differ by {abs(difference):.2g}, "
+                f"more than chance and quadrature explain ({allowed:.2g}). Some rungs have not converged, or their "
+                "control variates do not suit them. Increase draws, or add rungs."
+            )
+    if chosen == "forward":
+        gap, error = abs(values["forward"] - values["backward"]), np.hypot(total["forward"], total["backward"])
+        if gap > 4 * error:
+            warnings.append(
+                f"stepping stones forward and backward differ by {gap:.2g}, {gap / error:.0f} standard errors: "
+                'neighbouring rungs have too little in common. Add rungs, or use method="bridge".'
+            )

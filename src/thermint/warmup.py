@@ -1,4 +1,4 @@
-"""Warm-up: rounds that tune step sizes and covariances of every rung, which are frozen afterwards."""
+"""Warm-up: rounds that tune step sizes, and covariances and ladder unless these are known, all frozen afterwards."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from thermint.diagnostics import swap_rates
 from thermint.draws import Draws, concatenate
 from thermint.frame import Frame, frame_of
+from thermint.ladders import Ladder, equal_rejection
 from thermint.population import Population
 
-ROUNDS = (25, 25, 50, 50, 100, 100)  # iterations at least; each is rounded up to whole chunks
-GAINS = (0.5, 0.3, 0.2, 0.1, 0.1, 0.05)
+# ``(population, precision_factor, ladder, iteration, gain) -> (population, chunk of draws)``
+Advance = Callable[[Population, np.ndarray, Ladder, int, float], tuple[Population, Draws]]
+# Iterations of each round (at least; rounded up to whole chunks), and how fast step sizes follow the acceptance rate.
+Rounds = tuple[tuple[int, float], ...]
+LONG: Rounds = ((25, 0.5), (25, 0.3), (50, 0.2), (50, 0.1), (100, 0.1), (100, 0.05))
+SHORT: Rounds = ((25, 0.5), (25, 0.3), (25, 0.2), (50, 0.1))
+STEPS_ONLY: Rounds = ((50, 0.3), (50, 0.1))
 
 
 class Tuned(NamedTuple):
@@ -21,43 +28,62 @@ class Tuned(NamedTuple):
 
     population: Population
     precision_factor: np.ndarray  # [rung, d, d]
-    frame: Frame
+    ladder: Ladder
+    draws: Draws  # of the last round
     iteration: int
+
+    @property
+    def frame(self) -> Frame:
+        """Moments of the last round."""
+        return frame_of(self.draws)
 
 
 def warmup(
     population: Population,
     precision_factor: np.ndarray,
-    advance: Callable[[Population, np.ndarray, int, float], tuple[Population, Draws]],
+    ladder: Ladder,
+    advance: Advance,
     chunk: int,
+    *,
+    rounds: Rounds,
     rescale: bool,
+    adapt_covariance: bool,
+    adapt_ladder: bool,
 ) -> Iterator[Tuned]:
     """Run the rounds, yielding what is known after each; the last one is final.
 
     Args:
         population: where to start.
-        precision_factor: a first guess, [rung, d, d].
-        advance: ``(population, precision_factor, iteration, gain) -> (population, chunk of draws)``.
+        precision_factor: a first guess, or the last word, [rung, d, d].
+        ladder: likewise.
+        advance: makes a chunk.
         chunk: number of iterations that ``advance`` makes.
+        rounds: lengths and gains.
         rescale: whether step sizes are in units of the adapted covariance, so that they change when it does.
+        adapt_covariance: take the precision from the draws of each round.
+        adapt_ladder: move the rungs after each round but the last two, until swaps are rejected equally often.
     """
     iteration = 0
-    for length, gain in zip(ROUNDS, GAINS, strict=True):
-        draws = []
+    for number, (length, gain) in enumerate(rounds, start=1):
+        pieces = []
         for _ in range(-(-length // chunk)):
-            population, piece = advance(population, precision_factor, iteration, gain)
+            population, piece = advance(population, precision_factor, ladder, iteration, gain)
             iteration += chunk
-            draws.append(piece)
-        frame = frame_of(concatenate(draws))
-        previous, precision_factor = precision_factor, precision_factor_of(frame.factor)
+            pieces.append(piece)
+        draws = concatenate(pieces)
         # Step sizes wandered apart from population to population; go on from their geometric mean.
         log_step = np.asarray(population.log_step).mean(axis=0)
-        if rescale:
-            # The same steps in the new units.
-            log_step += np.log(np.einsum("rii->ri", precision_factor) / np.einsum("rii->ri", previous)).mean(axis=1)
-        log_step = jnp.broadcast_to(log_step, population.log_step.shape)
-        population = population._replace(log_step=log_step)
-        yield Tuned(population, precision_factor, frame, iteration)
+        if adapt_covariance:
+            previous, precision_factor = precision_factor, precision_factor_of(frame_of(draws).factor[:, 0])
+            if rescale:  # the same steps in the new units
+                log_step += np.log(np.einsum("rii->ri", precision_factor) / np.einsum("rii->ri", previous)).mean(axis=1)
+        if adapt_ladder and number <= len(rounds) - 2:
+            rates = swap_rates(np.asarray(draws.log_likelihood), ladder)
+            moved = equal_rejection({"t": ladder, "swap_rate": rates})
+            nearest = np.interp(moved, ladder, np.arange(len(ladder))).round().astype(int)
+            ladder, precision_factor, log_step = moved, precision_factor[nearest], log_step[nearest]
+        population = population._replace(log_step=jnp.broadcast_to(log_step, population.log_step.shape))
+        yield Tuned(population, precision_factor, ladder, draws, iteration)
 
 
 def precision_factor_of(factor: np.ndarray) -> np.ndarray:

@@ -26,14 +26,14 @@ def integrate(controlled: Controlled, number: np.ndarray, frame: Frame, ladder: 
     """Integrate E_t[g] along the ladder.
 
     Args:
-        controlled: batch means of y = (g - centre) / spread and of y^2.
+        controlled: batch means of y = (g - centre) / spread, of y^2, and of others that are not used.
         number: [batch], of draws in each.
         frame: centre and spread of every rung.
         ladder: inverse temperatures.
         rule: quadrature weights for means and variances.
     """
     centre, spread = np.asarray(frame.centre), np.asarray(frame.spread)
-    y, y2 = np.average(controlled.mean.mean(axis=1), axis=0, weights=number).T
+    y, y2 = np.average(controlled.mean[..., :2].mean(axis=1), axis=0, weights=number).T
     mean, variance = centre + spread * y, spread**2 * (y2 - y**2)
     mean_weights, variance_weights = rule(ladder)
     # V = y2 - y^2 is nonlinear; what varies from batch to batch is the linear part of its expansion (delta method).

@@ -47,17 +47,19 @@ class Kernel(Protocol):
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def target_acceptance(rate: float, *, own_metric: bool = False) -> Callable[[F], F]:
-    """Tell the warm-up how to tune a kernel's step size.
+def target_acceptance(rate: float, *, own_metric: bool = False, evaluations: int = 1) -> Callable[[F], F]:
+    """Tell the warm-up how to tune a kernel's step size, and the sampler what a move costs.
 
     Args:
         rate: the acceptance rate that suits the kernel.
         own_metric: the step size is not in units of the rung's adapted covariance.
+        evaluations: of the model in one move.
     """
 
     def mark(kernel: F) -> F:
         kernel.target_acceptance = rate  # type: ignore[attr-defined]
         kernel.own_metric = own_metric  # type: ignore[attr-defined]
+        kernel.evaluations = evaluations  # type: ignore[attr-defined]
         return kernel
 
     return mark

@@ -1,9 +1,9 @@
 """The models of the paper (Oates, Papamarkou and Girolami), each with its data and its true log evidence.
 
 `linear`: Bayesian linear regression with known precision. `radiata`: with unknown precision (Radiata pine).
-`pima`: Bayesian logistic regression (Pima Indians).
+`pima`: Bayesian logistic regression (Pima Indians). `goodwin`: an oscillator of 3 or 4 species (needs diffrax).
 """
 
-from thermint.paper import linear, pima, radiata
+from thermint.paper import goodwin, linear, pima, radiata
 
-__all__ = ["linear", "pima", "radiata"]
+__all__ = ["goodwin", "linear", "pima", "radiata"]

@@ -1,0 +1,226 @@
+"""The multistate Bennett acceptance ratio (MBAR): all normalising constants from all draws together.
+
+Were the draws of all K rungs, equally many, thrown together, a draw with log likelihood g would come from rung k with
+probability
+
+    w_k(g) = exp(t_k g - log Z_k) / sum_j exp(t_j g - log Z_j).
+
+MBAR chooses the log Z_k so that these add up to the number of draws that did come from rung k, mean w_k = 1/K: the
+maximum of a concave likelihood, that of a logistic regression of the rung on g. There is no quadrature error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.polynomial import chebyshev
+
+from thermint.estimators.stepping_stone import Ratios, batch_means, bridge
+from thermint.ladders import Ladder
+
+NODES = 16
+BLOCK = 2048  # points that are worked on at a time
+TOLERANCE = 1e-8  # of the last Newton step; the error that it leaves is of the order of its square
+LARGEST_NUMBER_OF_STEPS = 50
+
+_NODE = chebyshev.chebpts1(NODES)  # [node]
+_COEFFICIENTS = chebyshev.chebvander(_NODE, NODES - 1).T * np.append(1.0, np.full(NODES - 1, 2.0))[:, None] / NODES
+
+
+def mbar(g: np.ndarray, ladder: Ladder, batches: int) -> Ratios:
+    """Estimate the log normalising constants of all rungs.
+
+    Args:
+        g: log likelihood, [population, draw, rung].
+        ladder: inverse temperatures.
+        batches: number of blocks of consecutive draws, for the error.
+
+    Raises:
+        ValueError: the draws do not determine the constants, because neighbouring rungs hardly overlap.
+    """
+    centre = np.median(g[..., -1])  # a shift of g that keeps t g - log Z small
+    draws = _condense((g - centre).ravel())
+    point, weight = _blocks(draws.point), _blocks(draws.weight / g.size)
+
+    def moments(log_z: np.ndarray, direction: np.ndarray) -> tuple[np.ndarray, ...]:
+        return tuple(np.asarray(part) for part in _moments(point, weight, ladder, log_z, direction))
+
+    start = bridge(g - centre, ladder, batches).log_z
+    log_z, overlap, converged = _newton(lambda log_z: moments(log_z, np.zeros_like(log_z))[:2], start)
+    shared, where = _weakest(overlap, ladder)
+    if not converged:
+        raise ValueError(f"MBAR has not converged: {where}")
+    if shared * g.size < 1:  # one over this is about the least that the variance of log Z can be
+        raise ValueError(f"MBAR cannot tell the normalising constants from these draws: {where}")
+
+    # To first order log Z - truth = curvature^-1 (mean w - 1/K); its last entry is the mean of direction @ w.
+    direction = _solve(_curvature(overlap), np.eye(len(ladder))[-1])
+    influence = _at_draws(draws, moments(log_z, direction)[2].ravel()[: len(draws.point)])
+    log_z = log_z + centre * ladder
+    return Ratios(float(log_z[-1]), batch_means(influence.reshape(g.shape).mean(axis=-1), batches), log_z)
+
+
+def reweighted(g: np.ndarray, log_z: np.ndarray, ladder: Ladder, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Estimate E_t[g] and V_t[g] at any t from the draws of all rungs together, each [m].
+
+    Args:
+        g: log likelihood, [population, draw, rung]; a thinned trace will do.
+        log_z: [rung], from `mbar`.
+        ladder: inverse temperatures.
+        t: [m], where to estimate.
+    """
+    centre = np.median(g[..., -1])
+    y = (g - centre).ravel()
+    mixture = np.full(len(y), -np.inf)  # log density of all rungs together, relative to the prior's
+    for t_k, log_z_k in zip(ladder, log_z - centre * ladder, strict=True):
+        mixture = np.logaddexp(mixture, t_k * y - log_z_k)
+
+    def mean_and_variance(t: float) -> tuple[float, float]:
+        log_weight = t * y - mixture
+        weight = np.exp(log_weight - log_weight.max())
+        weight /= weight.sum()
+        mean = np.sum(weight * y)
+        return mean + centre, np.sum(weight * (y - mean) ** 2)
+
+    mean, variance = np.array([mean_and_variance(one) for one in t]).reshape(-1, 2).T
+    return mean, variance
+
+
+@jax.jit
+def _moments(point: Array, weight: Array, ladder: Array, log_z: Array, direction: Array) -> tuple[Array, Array, Array]:
+    """Return E[w], [rung], E[w w'], [rung, rung], and direction @ w at every point[block, ...] of that weight."""
+
+    def add(total: tuple[Array, Array], block: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        x, c = block
+        w = jax.nn.softmax(ladder[:, None] * x - log_z[:, None], axis=0)
+        return (total[0] + w @ c, total[1] + (c * w) @ w.T), direction @ w
+
+    rungs = len(ladder)
+    (mean, second), along = jax.lax.scan(add, (jnp.zeros(rungs), jnp.zeros((rungs, rungs))), (point, weight))
+    return mean, second, along
+
+
+def _blocks(x: np.ndarray) -> np.ndarray:
+    """Fill up with zeros and cut into blocks, of which there are 1, 2, ..., 8, 10, 12, 14, 16, 20, ...
+
+    A program is compiled for each number of blocks.
+    """
+    blocks = -(-len(x) // BLOCK)
+    unit = 1 << max((blocks - 1).bit_length() - 3, 0)
+    blocks = -(-blocks // unit) * unit
+    return np.pad(x, (0, blocks * BLOCK - len(x))).reshape(blocks, BLOCK)
+
+
+def _newton(
+    moments: Callable[[np.ndarray], tuple[np.ndarray, ...]], log_z: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Solve mean w = 1/K.
+
+    Args:
+        moments: gives E[w], [rung], and E[w w'], [rung, rung], for any log_z.
+        log_z: where to start.
+
+    Returns:
+        The best log_z, E[w w'] there, and whether it is the solution.
+    """
+    rungs = len(log_z)
+    mean, overlap = moments(log_z)
+    for _ in range(LARGEST_NUMBER_OF_STEPS):
+        step = _solve(_curvature(overlap), mean - 1 / rungs)
+        if np.max(np.abs(step)) < TOLERANCE:
+            return log_z + step, overlap, True
+        mean_there, overlap_there = moments(log_z + step)
+        if not np.linalg.norm(mean_there - 1 / rungs) < np.linalg.norm(mean - 1 / rungs):
+            # Too far. The fixed-point iteration of mean w = 1/K is slow, but never makes the likelihood smaller.
+            step = np.log(np.maximum(rungs * mean, np.finfo(float).tiny))
+            step = step - step[0]
+            if np.max(np.abs(step)) < TOLERANCE:  # nor does it know where to go
+                break
+            mean_there, overlap_there = moments(log_z + step)
+        log_z, mean, overlap = log_z + step, mean_there, overlap_there
+    return log_z, overlap, False
+
+
+def _curvature(overlap: np.ndarray) -> np.ndarray:
+    """Return minus the Hessian of the log likelihood per draw; w adds up to 1, so E[w] is in E[w w'] too."""
+    return np.diag(overlap.sum(axis=0)) - overlap
+
+
+def _solve(curvature: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Solve curvature @ x = right with x[0] = 0, as log Z_0 is; not finite where the curvature is singular."""
+    try:
+        return np.append(0.0, np.linalg.solve(curvature[1:, 1:], right[1:]))
+    except np.linalg.LinAlgError:
+        return np.full(len(right), np.nan)
+
+
+def _weakest(overlap: np.ndarray, ladder: Ladder) -> tuple[float, str]:
+    """Return the least overlap of the rungs up to i with those above, and a sentence that says where it is."""
+    shared = [overlap[:i, i:].sum() for i in range(1, len(ladder))]
+    i = int(np.argmin(shared))
+    return shared[i], (
+        f"rungs {i} and {i + 1} (t = {ladder[i]:.4g} and {ladder[i + 1]:.4g}) hardly overlap. Add rungs between them, "
+        "or increase draws."
+    )
+
+
+# --- Millions of draws as thousands of points ---
+#
+# Every sum over draws here is of functions w_k, or products of two, of the scalar g. Whatever the ladder in [0, 1],
+# these are analytic in the strip |Im g| < pi (the terms of the denominator all point into one half-plane), and
+# |w_k| <= 1 / cos(Im g / 2). So in an interval of length 1 a polynomial of degree 15 is one of them to 1e-15, and
+# any number of draws in it can be exchanged for weights at its 16 Chebyshev nodes that have the same first 16 moments.
+
+
+class _Condensed(NamedTuple):
+    """Points and weights that stand for draws."""
+
+    point: np.ndarray  # first the draws that stand for themselves, then [node, interval]
+    weight: np.ndarray
+    crowded: np.ndarray  # [draw], whether its interval has more draws than nodes
+    interval: np.ndarray  # of each such draw
+    place: np.ndarray  # in it, from -1 to 1
+
+
+def _condense(y: np.ndarray) -> _Condensed:
+    """Exchange draws in intervals of length 1 for weighted points, wherever these are fewer."""
+    floor, index, count = np.unique(np.floor(y), return_inverse=True, return_counts=True)
+    many = count > NODES
+    crowded, left = many[index], floor[many]
+    interval = (np.cumsum(many) - 1)[index[crowded]]
+    place = 2 * (y[crowded] - left[interval]) - 1
+    moments = [np.bincount(interval, T, minlength=len(left)) for T in _polynomials(place)]
+    point = left + (1 + _NODE[:, None]) / 2
+    weight = _COEFFICIENTS.T @ np.array(moments)
+    return _Condensed(
+        point=np.append(y[~crowded], point),
+        weight=np.append(np.ones(len(y) - len(place)), weight),
+        crowded=crowded,
+        interval=interval,
+        place=place,
+    )
+
+
+def _at_draws(draws: _Condensed, value: np.ndarray) -> np.ndarray:
+    """Interpolate a function known at the points, value[point], to the draws."""
+    alone = len(draws.crowded) - len(draws.place)
+    coefficients = _COEFFICIENTS @ value[alone:].reshape(NODES, -1)
+    result = np.zeros(draws.crowded.shape)
+    result[~draws.crowded] = value[:alone]
+    result[draws.crowded] = sum(
+        c[draws.interval] * T for c, T in zip(coefficients, _polynomials(draws.place), strict=True)
+    )
+    return result
+
+
+def _polynomials(x: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the Chebyshev polynomials T_0(x), T_1(x), ... of degree below the number of nodes."""
+    now, after, twice = np.ones_like(x), x, 2 * x
+    for _ in range(NODES):
+        yield now
+        now, after = after, twice * after - now

@@ -1,0 +1,300 @@
+"""A better place for the path to start: a mixture of normals, or of Student-t's, fitted to posterior draws.
+
+The fitted path  log q + t g,  with  g = log likelihood + log prior - log q,  has the same evidence as the prior's. Its
+g is nearly constant, so that a handful of rungs integrate it and control variates leave almost no variance.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.tree_util import Partial
+from scipy import special
+from threadpoolctl import threadpool_limits
+
+from thermint.draws import Array as AnyArray
+from thermint.draws import Draws
+from thermint.linalg import one_thread
+from thermint.model import Model
+
+MOST_COMPONENTS = 8
+MOST_DRAWS = 4000  # that a fit looks at
+WIDENINGS = (1.0, 1.1, 1.2, 1.35, 1.6, 2.0, 3.0)  # of the covariance
+MARGIN = 1.1  # of the covariance, beyond what fits best: a path prefers a start that is too wide to one too narrow
+FREEDOMS = (None, 30, 15, 8, 5, 3)  # degrees of freedom of a Student-t; None is the normal
+NORMAL_ENOUGH = (
+    3.0  # mean square of the whitened score, up to which no mixture is tried; two modes 3 s.d. apart have it
+)
+SMALLEST = (
+    0.05  # variance of a mode, relative to all draws', in the search for modes: chains of few draws look too narrow
+)
+WORTHWHILE = 0.1  # nats a draw by which another component must improve the held-out fit
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["log_weight", "mean", "factor", "whitening"],
+    meta_fields=["freedom"],
+)
+@dataclass(frozen=True)
+class Mixture:
+    """A mixture of normals or Student-t's."""
+
+    log_weight: AnyArray  # [component]
+    mean: AnyArray  # [component, d]
+    factor: AnyArray  # [component, d, d], lower Cholesky factor of each scale matrix
+    whitening: AnyArray  # [component, d, d], its inverse
+    freedom: int | None = None  # degrees of freedom of all components; None if they are normal
+
+    @property
+    def components(self) -> int:
+        """The number of components."""
+        return len(self.log_weight)
+
+
+def make_mixture(weight: np.ndarray, mean: np.ndarray, covariance: np.ndarray, freedom: int | None = None) -> Mixture:
+    """Build a mixture from its weights [component], means [component, d] and scale matrices [component, d, d]."""
+    factor = np.linalg.cholesky(covariance)
+    return Mixture(np.log(weight), mean, factor, np.linalg.inv(factor), freedom)
+
+
+def component_log_densities(mixture: Mixture, theta: Array) -> Array:
+    """Log weight plus log density of every component, [component]."""
+    whitened = jnp.einsum("kij,kj->ki", mixture.whitening, theta - mixture.mean)
+    square = jnp.sum(whitened**2, axis=1)
+    log_scale = jnp.sum(jnp.log(jnp.diagonal(mixture.factor, axis1=1, axis2=2)), axis=1)
+    return jnp.asarray(mixture.log_weight) - log_scale + _log_kernel(square, theta.size, mixture.freedom)
+
+
+def _log_kernel(square: AnyArray, d: int, freedom: int | None) -> Array:
+    """Log density of a standard normal or Student-t vector with this squared length."""
+    square = jnp.asarray(square)
+    if freedom is None:
+        return -0.5 * square - 0.5 * d * np.log(2 * np.pi)
+    constant = special.gammaln((freedom + d) / 2) - special.gammaln(freedom / 2) - 0.5 * d * np.log(freedom * np.pi)
+    return constant - 0.5 * (freedom + d) * jnp.log1p(square / freedom)
+
+
+def log_density(mixture: Mixture, theta: Array) -> Array:
+    """Log density of the mixture."""
+    return jax.nn.logsumexp(component_log_densities(mixture, theta))
+
+
+def draw(mixture: Mixture, key: Array) -> Array:
+    """Draw once from the mixture."""
+    key_component, key_normal, key_scale = jax.random.split(key, 3)
+    normal = jax.random.normal(key_normal, mixture.mean.shape[1:])
+    if mixture.freedom is not None:
+        chi_square = jnp.sum(jax.random.normal(key_scale, (mixture.freedom,)) ** 2)
+        normal = normal / jnp.sqrt(chi_square / mixture.freedom)
+    k = 0 if mixture.components == 1 else jax.random.categorical(key_component, mixture.log_weight)
+    return jnp.asarray(mixture.mean)[k] + jnp.asarray(mixture.factor)[k] @ normal
+
+
+def relative_likelihood(model: Model, mixture: Mixture, theta: Array) -> Array:
+    """Return g, the log of likelihood times prior over the mixture's density; -inf where one of the former is zero."""
+    return model.log_likelihood(theta) + model.log_prior(theta) - log_density(mixture, theta)
+
+
+def metric(model: Model, mixture: Mixture, theta: Array) -> tuple[Array, Array]:
+    """Return the metric of the fitted path, which goes from the mixture's to the model's as t goes from 0 to 1.
+
+    The mixture's is the precision of its components, weighted by their responsibilities: each mode has its own scale.
+    """
+    responsibility = jax.nn.softmax(component_log_densities(mixture, theta))
+    precision = jnp.einsum("k,kji,kjl->il", responsibility, mixture.whitening, mixture.whitening)
+    if model.metric is None:
+        return jnp.zeros_like(precision), precision
+    fisher, prior_curvature = model.metric(theta)
+    return fisher + prior_curvature - precision, precision
+
+
+def with_reference(model: Model, mixture: Mixture) -> Model:
+    """Make the model whose prior is the mixture and whose evidence is that of ``model``."""
+    return replace(
+        model,
+        log_likelihood=Partial(relative_likelihood, model, mixture),
+        log_prior=Partial(log_density, mixture),
+        sample_prior=Partial(draw, mixture),
+        metric=Partial(metric, model, mixture),
+        normalised=True,
+    )
+
+
+def fitted_reference(model: Model, draws: Draws) -> Model:
+    """Make a model with the same evidence whose path starts close to the posterior.
+
+    Args:
+        model: the model.
+        draws: whose last rung, the posterior's, is what the reference is fitted to.
+
+    Returns:
+        A model whose "prior" is a mixture fitted to the draws and whose "likelihood" is the rest.
+
+    Example:
+        >>> import thermint
+        >>> model = thermint.paper.linear.model()
+        >>> better = thermint.fitted_reference(model, thermint.sample(model, draws=50, populations=2))
+        >>> result = thermint.evidence(better, reference="prior", ladder=5, draws=100)
+        >>> abs(result.log_evidence - thermint.paper.linear.log_evidence()) < 0.01
+        True
+    """
+    position, score = located(draws)
+    return with_reference(model, fit(position[:, :, -1], score[:, :, -1]))
+
+
+def located(draws: Draws) -> tuple[np.ndarray, np.ndarray]:
+    """Positions, and gradients of the log posterior density there, [population, draw, rung, d] each."""
+    return np.asarray(draws.position), np.asarray(draws.grad_log_prior) + np.asarray(draws.grad_log_likelihood)
+
+
+def fit(position: np.ndarray, score: np.ndarray) -> Mixture:
+    """Fit a mixture to draws of the posterior, [chain, draw, d], and the gradients of its log density there.
+
+    The draws' halves are held out in turn to choose how many components there are, how wide they are and how heavy
+    their tails: what fits draws that it was not fitted to best.
+    """
+    with one_thread():
+        return _fit(position, score)
+
+
+def _fit(position: np.ndarray, score: np.ndarray) -> Mixture:
+    chains, number, d = position.shape
+    if number < 2:
+        raise ValueError(
+            "a reference is fitted to one half of the draws and judged by the other: give at least 2 draws."
+        )
+    thinning = -(-chains * number // MOST_DRAWS)
+    halves = [slice(0, number // 2, thinning), slice(number // 2, number, thinning)]
+    x = [position[:, half].reshape(-1, d) for half in halves]
+    s = [score[:, half].reshape(-1, d) for half in halves]
+    both, scores = np.concatenate(x), np.concatenate(s)
+    edge = len(x[0])
+    with threadpool_limits(1), warnings.catch_warnings():  # see `one_thread`; scikit-learn brings libraries of its own
+        warnings.simplefilter("ignore")  # draws that are all alike, and the like: the held-out fit judges
+        labels = _modes(both, scores, (np.arange(len(both)) >= edge).astype(int))
+    components = labels.max() + 1
+    held_out = [
+        _log_components(make_mixture(*_moments(x[fitted], s[fitted], labels[half], components)), x[1 - fitted])
+        for fitted, half in ((0, slice(edge)), (1, slice(edge, None)))
+    ]
+    log_scale, square = (np.concatenate(part) for part in zip(*held_out, strict=True))
+
+    def held_out_fit(widening: float, freedom: int | None) -> float:
+        scale = widening * _variance_to_scale(freedom)
+        log_kernel = np.asarray(_log_kernel(square / scale, d, freedom))
+        return float(np.mean(special.logsumexp(log_scale + log_kernel, axis=1)) - 0.5 * d * np.log(scale))
+
+    # The normal, unless others are clearly better.
+    choices = [(held_out_fit(w, f) - (0.01 if f else 0.0), w, f) for f in FREEDOMS for w in WIDENINGS]
+    _, widening, freedom = max(choices, key=lambda choice: choice[0])
+    weight, mean, covariance = _moments(both, scores, labels, components)
+    return make_mixture(weight, mean, MARGIN * widening * _variance_to_scale(freedom) * covariance, freedom)
+
+
+def _variance_to_scale(freedom: int | None) -> float:
+    """Square of the scale of a normal or Student-t variable of variance 1."""
+    return 1.0 if freedom is None else (freedom - 2) / freedom
+
+
+def _log_components(mixture: Mixture, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log weight minus log scale [n, component], and squared whitened length [n, component], of draws x[n, d]."""
+    whitened = np.einsum("kij,nkj->nki", mixture.whitening, x[:, None] - mixture.mean)
+    log_scale = np.log(np.einsum("kii->ki", mixture.factor)).sum(axis=1)
+    square = np.sum(whitened**2, axis=2)
+    return np.broadcast_to(mixture.log_weight - log_scale, square.shape), square
+
+
+def _moments(
+    x: np.ndarray, score: np.ndarray, labels: np.ndarray, components: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights, means and covariances of the draws with each label; one without draws is like all of them together."""
+    chosen = [labels == k if np.any(labels == k) else np.full(len(labels), True) for k in range(components)]
+    # A mode that few draws have found so far may have any weight: none starts with too little to be visited.
+    weight = np.bincount(labels, minlength=components) + (0.05 * len(x) if components > 1 else 0.0)
+    mean, covariance = zip(*(_normal(x[those], score[those]) for those in chosen), strict=True)
+    return weight / weight.sum(), np.stack(mean), np.stack(covariance)
+
+
+def _shrunk(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean of draws x[n, d], and Cholesky factor of their covariance, shrunk to its diagonal where draws are few."""
+    n, d = x.shape
+    mean, spread = x.mean(axis=0), x.std(axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
+    scaled = (x - mean) / spread
+    weight = n / (n + 2 * d)
+    return mean, spread[:, None] * np.linalg.cholesky(weight * scaled.T @ scaled / n + (1 - weight) * np.eye(d))
+
+
+def _normal(x: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of draws x[n, d], with the help of their scores.
+
+    The score of a normal density is a linear function of the position, whose slope is minus the precision: regression
+    finds both moments exactly from 2 d draws. For other densities, E[x s'] = -I makes it consistent too. Draws that are
+    fewer shrink the covariance to its diagonal, and the slope to that covariance's.
+    """
+    n, d = x.shape
+    mean, factor = _shrunk(x)
+    z, u = np.linalg.solve(factor, (x - mean).T).T, score @ factor
+    du = u - u.mean(axis=0)
+    cross = du.T @ z / n
+    ridge = (0.1 * d / n if n < 2 * (d + 1) else 1e-9) * np.eye(d)
+    slope = np.linalg.solve(ridge + z.T @ z / n, (ridge - cross).T)
+    eigenvalue, vector = np.linalg.eigh((slope + slope.T) / 2)
+    root = factor @ (vector / np.sqrt(np.clip(eigenvalue, 0.2, 5.0)))
+    # The mean score is zero but for chance, and so is what it explains of the mean position.
+    shift = (ridge - cross).T @ np.linalg.solve(ridge + du.T @ du / n, u.mean(axis=0))
+    return mean + factor @ shift, root @ root.T
+
+
+def _modes(x: np.ndarray, score: np.ndarray, half: np.ndarray, room: int = MOST_COMPONENTS) -> np.ndarray:
+    """Label every draw with the mode it belongs to, by splitting in two as long as that fits held-out draws better.
+
+    In coordinates where the draws have unit covariance, the mean square of the score is at least one in every direction
+    and is one for a normal density only. Where modes are far apart it is large; only then is a split tried.
+
+    Args:
+        x: draws, [n, d].
+        score: of these draws, likewise.
+        half: which half of a run each draw is from, 0 or 1: [n].
+        room: number of modes not to exceed.
+    """
+    n, d = x.shape
+    whole = np.zeros(n, dtype=int)
+    if room == 1 or min(np.sum(half == 0), np.sum(half == 1)) < 4 * (d + 1):
+        return whole
+    mean, factor = _shrunk(x)
+    u = score @ factor
+    if np.linalg.eigvalsh(u.T @ u / n)[-1] < NORMAL_ENOUGH * (1 + np.sqrt(d / n)) ** 4:
+        return whole
+
+    from sklearn.mixture import GaussianMixture  # takes a second to import
+
+    z = np.linalg.solve(factor, (x - mean).T).T
+
+    def in_two(data: np.ndarray) -> GaussianMixture:
+        # A mode of few draws is easily missed: start once from the draw that is farthest from all.
+        farthest = data[np.argmax(np.sum(data**2, axis=1))]
+        starts: list[dict[str, Any]] = [{"n_init": 3}, {"means_init": np.stack([np.zeros(d), farthest])}]
+        fits = [GaussianMixture(2, random_state=0, reg_covar=SMALLEST, **start).fit(data) for start in starts]
+        return max(fits, key=lambda one: one.lower_bound_)
+
+    def gain(train: np.ndarray, test: np.ndarray) -> float:
+        return in_two(train).score(test) - GaussianMixture(1, reg_covar=SMALLEST).fit(train).score(test)
+
+    if np.mean([gain(z[half == i], z[half != i]) for i in (0, 1)]) < WORTHWHILE:
+        return whole
+    side = in_two(z).predict(z)
+    labels = whole
+    for part in (0, 1):
+        those = side == part
+        taken = labels.max() + 1 if part else 0
+        labels[those] = taken + _modes(x[those], score[those], half[those], room - 1 if part == 0 else room - taken)
+    return np.unique(labels, return_inverse=True)[1]

@@ -1,0 +1,104 @@
+"""One run of a path: draws go into a Gram as they come, and only what the estimators need is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from thermint.draws import Draws
+from thermint.frame import Frame
+from thermint.gram import Gram
+from thermint.ladders import Ladder
+from thermint.plan import Plan
+from thermint.reference import located
+from thermint.sampler import Sampler
+
+MOST_LOCATED = 4000  # draws whose positions are kept, of all rungs and populations
+
+
+class Moves(NamedTuple):
+    """What became of the moves of a batch of draws, averaged."""
+
+    acceptance: np.ndarray  # [population, rung]
+    outside: np.ndarray  # [population, rung], share of proposals of zero density
+    invalid: float  # share of moves at which the model was NaN or +inf
+
+
+class Located(NamedTuple):
+    """Draws with their places."""
+
+    g: np.ndarray  # log likelihood, [population, draw, rung]
+    position: np.ndarray  # [population, draw, rung, d]
+    score: np.ndarray  # gradient of the log posterior density, likewise
+
+
+class Run(NamedTuple):
+    """All that is kept of the draws of a path."""
+
+    ladder: Ladder
+    plan: Plan
+    gram: Gram
+    g: np.ndarray  # log likelihood, [population, draw, rung]
+    moves: list[Moves]  # one entry a batch
+    some: Located  # of the draws
+
+
+def run(sampler: Sampler, frame: Frame, plan: Plan, on_batch: Callable[[int, Run], None]) -> Run:
+    """Draw what the plan says.
+
+    Args:
+        sampler: after its warm-up.
+        frame: the coordinates of the features.
+        plan: how many draws, and which features.
+        on_batch: called after each batch with the number of draws and what there is so far.
+    """
+    populations = sampler.last.log_prior.shape[0]
+    gram = plan.empty(frame, populations)
+    traces: list[np.ndarray] = []
+    some: list[Located] = []
+    moves: list[Moves] = []
+    drawn = 0
+    thinning = -(-plan.draws * populations * len(sampler.ladder) // MOST_LOCATED)
+
+    def so_far() -> Run:
+        g = np.concatenate(traces, axis=1)
+        return Run(sampler.ladder, plan, gram, g, moves, concatenated(some))
+
+    for batch in range(plan.batches):
+        pieces = []
+        for _ in range(plan.chunks):
+            piece = sampler.chunk()
+            gram = plan.accumulate(gram, piece, batch)
+            pieces.append(moves_of(piece))
+            traces.append(np.array(piece.log_likelihood[:, -drawn % plan.thinning :: plan.thinning]))
+            some.append(Located(*(np.array(a[:, -drawn % thinning :: thinning]) for a in locate(piece))))
+            drawn += plan.length
+        moves.append(average(pieces))
+        on_batch(drawn, so_far())
+    return so_far()
+
+
+def locate(draws: Draws) -> Located:
+    """Take from draws what fitting a reference needs."""
+    return Located(np.asarray(draws.log_likelihood), *located(draws))
+
+
+def concatenated(pieces: list[Located]) -> Located:
+    """Join along the draw axis."""
+    return Located(*(np.concatenate(parts, axis=1) for parts in zip(*pieces, strict=True)))
+
+
+def moves_of(draws: Draws) -> Moves:
+    """Average over the draws; where the sampler did not say, all moves were accepted and none fell outside."""
+    shape = np.shape(draws.log_prior)
+    acceptance = np.ones(shape) if draws.acceptance is None else np.asarray(draws.acceptance)
+    outside = np.zeros(shape) if draws.outside is None else np.asarray(draws.outside)
+    return Moves(np.nan_to_num(acceptance).mean(axis=1), outside.mean(axis=1), float(np.isnan(acceptance).mean()))
+
+
+def average(pieces: list[Moves]) -> Moves:
+    """Average over chunks of equal length."""
+    acceptance, outside, invalid = zip(*pieces, strict=True)
+    return Moves(np.mean(acceptance, axis=0), np.mean(outside, axis=0), float(np.mean(invalid)))

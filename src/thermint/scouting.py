@@ -1,0 +1,246 @@
+"""Find the posterior: a short run on the prior path, then references that are fitted to it ever better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+from scipy import special
+
+from thermint import ladders
+from thermint.draws import Draws, concatenate
+from thermint.errors import batch_error
+from thermint.estimators.mbar import mbar, reweighted
+from thermint.estimators.stepping_stone import bridge
+from thermint.frame import Frame
+from thermint.kernels import Kernel, mala, mmala
+from thermint.ladders import Ladder
+from thermint.model import Model
+from thermint.population import Swap
+from thermint.quadrature import lobatto
+from thermint.reference import Mixture, fit, located, with_reference
+from thermint.run import Located, Run, concatenated, locate
+from thermint.sampler import Sampler, make_sampler
+from thermint.warmup import SHORT, STEPS_ONLY
+
+SCOUT_RUNGS = 16
+SCOUT_DRAWS = 75  # per rung and population, after warm-up
+SCOUT_CHUNK = 25
+DESCENTS = 2  # chains from each rung of each population
+DESCENT_CHUNKS = 3  # that each of them makes at t = 1
+PILOT_DRAWS = 100
+MOST_PILOTS = 6
+CLOSE = 0.5  # nats, symmetrised Kullback-Leibler divergence between a reference that needs no further fit and posterior
+MOST_REWEIGHTED = 20_000  # values of g that the choice of rungs looks at
+RUNGS = (5, 7, 10, 14, 20)  # numbers of Lobatto rungs to choose from: each is another program to compile
+
+
+class Scout(NamedTuple):
+    """What the short run on the prior path found."""
+
+    draws: Draws
+    position: np.ndarray  # draws of the posterior from chains that come from everywhere, [chain, draw, d]
+    score: np.ndarray  # of these draws, likewise
+    log_evidence: float
+    error: float
+    degrees_of_freedom: float
+    evaluations: int
+
+
+def scout(
+    model: Model,
+    *,
+    populations: int,
+    kernel: Kernel | None,
+    swap: Swap,
+    key: Array,
+    on_round: Callable[[int], None],
+) -> Scout:
+    """Run the prior path briefly, on a ladder that moves to where it is needed."""
+    sampler = make_sampler(
+        model,
+        ladders.power(SCOUT_RUNGS),
+        length=SCOUT_CHUNK,
+        populations=populations,
+        kernel=kernel,
+        swap=swap,
+        key=key,
+        rounds=SHORT,
+        adapt_ladder=True,
+        on_round=on_round,
+    )
+    draws = concatenate([sampler.chunk() for _ in range(SCOUT_DRAWS // SCOUT_CHUNK)])
+    g = np.asarray(draws.log_likelihood)
+    ratios = bridge(g, sampler.ladder, 5)
+    error = batch_error(ratios.series)
+    # Prior draws without likelihood are part of the evidence; the path starts where there is some.
+    supported = 1 - np.asarray(draws.outside)[:, :, 0].mean()
+    value = ratios.value + float(np.log(max(supported, 1 / g[..., 0].size)))
+    starts = _scattered(np.asarray(draws.position), DESCENTS)
+    position, score = _arrived([sampler.descend(start, DESCENT_CHUNKS) for start in starts])
+    return Scout(draws, position, score, value, error.error, error.degrees_of_freedom, sampler.evaluations)
+
+
+def _scattered(position: np.ndarray, times: int) -> np.ndarray:
+    """Choose draws of every rung that are far from each other, ``times`` for each population.
+
+    Args:
+        position: [population, draw, rung, d].
+        times: how many.
+
+    Returns:
+        [times, population, rung, d].
+    """
+    populations, _, rungs, d = position.shape
+    chosen = np.empty((times, populations, rungs, d))
+    for rung in range(rungs):
+        x = position[:, :, rung].reshape(-1, d)
+        z = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), 1e-300)
+        nearest = np.sum(z**2, axis=1)  # to the mean at first, then to those chosen
+        for i in np.ndindex(times, populations):
+            farthest = nearest.argmax()
+            chosen[*i, rung] = x[farthest]
+            nearest = np.minimum(nearest, np.sum((z - z[farthest]) ** 2, axis=1))
+    return chosen
+
+
+def _arrived(pieces: list[Draws]) -> tuple[np.ndarray, np.ndarray]:
+    """Positions and scores of all chains, [chain, draw, d], but those that are still far from where others are."""
+    position, score = (
+        np.concatenate([np.moveaxis(a, 2, 1).reshape(-1, *a.shape[1:2], a.shape[-1]) for a in parts])
+        for parts in zip(*(located(piece) for piece in pieces), strict=True)
+    )
+    log_joint = np.concatenate(
+        [np.asarray(piece.log_prior + piece.log_likelihood).mean(axis=1).ravel() for piece in pieces]
+    )
+    arrived = log_joint > log_joint.max() - (20 + 2 * position.shape[-1])
+    return position[arrived], score[arrived]
+
+
+class Settled(NamedTuple):
+    """A path that starts close to the posterior, warmed up."""
+
+    mixture: Mixture
+    kernel: Kernel
+    sampler: Sampler
+    frame: Frame
+    evaluations: int  # of all that led there but the sampler's own
+
+
+def settle(
+    model: Model,
+    position: np.ndarray,
+    score: np.ndarray,
+    *,
+    ladder: Ladder | None,
+    tolerance: float,
+    length: int,
+    populations: int,
+    kernel: Kernel | None,
+    swap: Swap,
+    key: Array,
+    on_round: Callable[[int], None],
+) -> Settled:
+    """Fit a reference to draws of the posterior, run its path, fit again to what that found, until it is close.
+
+    Args:
+        model: the model.
+        position: draws of the posterior, [chain, draw, d].
+        score: of these draws, likewise.
+        ladder: inverse temperatures; by default as many Lobatto nodes as it takes.
+        tolerance: quadrature error to aim at, in nats, where the ladder is not given.
+        length: draws of one chunk.
+        populations: independent replicas of the ladder.
+        kernel: the move within a rung; by default mala, or mmala where the reference has several components.
+        swap: the move between rungs.
+        key: all randomness derives from it.
+        on_round: called with the number of iterations after each warm-up round.
+    """
+    rungs = ladder if ladder is not None else ladders.lobatto(RUNGS[0])
+    options: dict[str, Any] = {"length": length, "populations": populations, "swap": swap, "on_round": on_round}
+    evaluations, distance = 0, np.inf
+    for pilot in range(MOST_PILOTS):
+        warm = _warm_up(model, fit(position, score), rungs, kernel, key=jax.random.fold_in(key, pilot), **options)
+        pieces = [warm.sampler.last, *(warm.sampler.chunk() for _ in range(-(-PILOT_DRAWS // length)))]
+        evaluations += warm.sampler.evaluations
+        found = concatenated([locate(piece) for piece in pieces])
+        position, score = _posterior(found, rungs)
+        before, distance = distance, float(found.g[..., -1].mean() - found.g[..., 0].mean())
+        if distance < CLOSE or distance > 0.7 * before:
+            break
+    if ladder is None:
+        rungs = _enough(found.g, rungs, tolerance)
+    warm = _warm_up(model, fit(position, score), rungs, kernel, key=jax.random.fold_in(key, MOST_PILOTS), **options)
+    return warm._replace(evaluations=evaluations)
+
+
+def refit(
+    model: Model, run: Run, *, ladder: Ladder | None, tolerance: float, kernel: Kernel | None, **options: Any
+) -> Settled:
+    """Fit the reference to the posterior draws of a run on its path; other arguments as for `settle`."""
+    rungs = ladder if ladder is not None else _enough(run.g, run.ladder, tolerance)
+    return _warm_up(model, fit(*_posterior(run.some, run.ladder)), rungs, kernel, **options)
+
+
+def _posterior(found: Located, ladder: Ladder) -> tuple[np.ndarray, np.ndarray]:
+    """Positions and scores as if drawn from the posterior, [1, draw, d], from the draws of all rungs, reweighted.
+
+    Rungs close to the reference have jumped between its components freely; the posterior's own draws may not have.
+    """
+    g, position, score = (np.moveaxis(a, 0, 1) for a in found)  # [draw, population, rung, ...]
+    try:
+        log_z = mbar(found.g, ladder, 2).log_z
+    except ValueError:  # hardly any overlap: what there is
+        return found.position[:, :, -1], found.score[:, :, -1]
+    log_weight = (g - special.logsumexp(ladder * g[..., None] - log_z, axis=-1)).reshape(len(g), -1)
+    weight = np.exp(log_weight - log_weight.max()).ravel()
+    # Systematic resampling, in the order of time, so that a half of these is of a half of the draws.
+    steps = (np.arange(weight.size) + 0.5) / weight.size
+    chosen = np.searchsorted(np.cumsum(weight) / weight.sum(), steps)
+    d = position.shape[-1]
+    return position.reshape(1, -1, d)[:, chosen], score.reshape(1, -1, d)[:, chosen]
+
+
+def _warm_up(model: Model, mixture: Mixture, ladder: Ladder, kernel: Kernel | None, **options: Any) -> Settled:
+    """Warm up on the path from a mixture; where this has several components, each has its own metric."""
+    kernel = kernel or (mala if mixture.components == 1 else mmala)
+    path = with_reference(model, mixture)
+    sampler = make_sampler(path, ladder, kernel=kernel, rounds=STEPS_ONLY, factor=overall_factor(mixture), **options)
+    return Settled(mixture, kernel, sampler, reference_frame(mixture, sampler.frame), 0)
+
+
+def overall_factor(mixture: Mixture) -> np.ndarray:
+    """Cholesky factor of the covariance of all components together, [d, d]."""
+    weight, mean, factor = np.exp(mixture.log_weight), np.asarray(mixture.mean), np.asarray(mixture.factor)
+    away = mean - weight @ mean
+    return np.linalg.cholesky(np.einsum("k,kij->ij", weight, factor @ factor.mT) + (weight * away.T) @ away)
+
+
+def reference_frame(mixture: Mixture, frame: Frame) -> Frame:
+    """Build features in the coordinates of the reference, the same at every rung."""
+    rungs = len(frame.centre)
+    log_weight, mean, factor = (
+        np.broadcast_to(part, (rungs, *np.shape(part))) for part in (mixture.log_weight, mixture.mean, mixture.factor)
+    )
+    return frame._replace(log_weight=log_weight, mean=mean, factor=factor)
+
+
+def _enough(g: np.ndarray, ladder: Ladder, tolerance: float) -> Ladder:
+    """Choose as many Lobatto rungs as it takes to integrate the curve that a pilot's draws show to the tolerance.
+
+    The curve is the one of all draws reweighted to any t, which has no noise that differs from one t to another.
+    """
+    g = g[:, :: -(-g.size // MOST_REWEIGHTED)]
+    try:
+        ratios = mbar(g, ladder, 2)
+    except ValueError:  # hardly any overlap
+        return ladders.lobatto(RUNGS[-1])
+    for rungs in RUNGS[:-1]:
+        nodes = ladders.lobatto(rungs)
+        mean, _ = reweighted(g, ratios.log_z, ladder, nodes)
+        if abs(lobatto(nodes)[0] @ mean - ratios.value) < tolerance:
+            return nodes
+    return ladders.lobatto(RUNGS[-1])

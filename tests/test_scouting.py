@@ -1,0 +1,272 @@
+"""Finding the posterior: both of two modes, a reference close to them, and as many rungs as it takes."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special, stats
+from targets import normal
+
+from thermint import Draws, Model, ladders
+from thermint.kernels import mala, mmala
+from thermint.quadrature import lobatto
+from thermint.reference import make_mixture
+from thermint.run import Located
+from thermint.sampler import make_sampler
+from thermint.scouting import (
+    CLOSE,
+    DESCENTS,
+    RUNGS,
+    SCOUT_CHUNK,
+    SCOUT_RUNGS,
+    Scout,
+    Settled,
+    _arrived,
+    _enough,
+    _posterior,
+    _scattered,
+    overall_factor,
+    reference_frame,
+    scout,
+    settle,
+)
+from thermint.swaps import even_odd
+from thermint.warmup import SHORT
+
+D, POPULATIONS, PRIOR = 4, 2, 4.0
+CENTRES = np.outer([-3.0, 3.0], np.ones(D))
+WEIGHTS, WIDTHS = np.array([0.3, 0.7]), np.array([0.4, 1.0])
+OPTIONS: dict[str, Any] = {"populations": POPULATIONS, "kernel": None, "swap": even_odd, "on_round": lambda n: None}
+
+
+def log_likelihood(theta: jax.Array) -> jax.Array:
+    square = jnp.sum((theta - CENTRES) ** 2, axis=1)
+    return jax.nn.logsumexp(np.log(WEIGHTS) - D / 2 * np.log(2 * np.pi * WIDTHS**2) - square / (2 * WIDTHS**2))
+
+
+MODEL = Model(
+    log_likelihood,
+    lambda theta: -D / 2 * np.log(2 * np.pi * PRIOR**2) - jnp.sum(theta**2) / (2 * PRIOR**2),
+    lambda key: PRIOR * jax.random.normal(key, (D,)),
+    normalised=True,
+)
+TOTAL = WIDTHS**2 + PRIOR**2
+EACH = np.log(WEIGHTS) - D / 2 * np.log(2 * np.pi * TOTAL) - np.sum(CENTRES**2, axis=1) / (2 * TOTAL)
+LOG_EVIDENCE = float(special.logsumexp(EACH))
+# The posterior is a mixture too.
+POSTERIOR_WEIGHT = special.softmax(EACH)
+POSTERIOR_MEAN = CENTRES * (PRIOR**2 / TOTAL)[:, None]
+POSTERIOR_WIDTH = np.sqrt(WIDTHS**2 * PRIOR**2 / TOTAL)
+
+
+@cache
+def scouted(seed: int) -> Scout:
+    return scout(MODEL, key=jax.random.key(seed), **OPTIONS)
+
+
+@cache
+def settled(seed: int) -> Settled:
+    found = scouted(seed)
+    key = jax.random.key(100 + seed)
+    return settle(MODEL, found.position, found.score, ladder=None, tolerance=1e-3, length=50, key=key, **OPTIONS)
+
+
+# --- Two far modes ---
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_scout_finds_both_modes(seed: int) -> None:
+    found = scouted(seed)
+    chains, number, d = found.position.shape
+    assert (number, d) == (SCOUT_CHUNK, D)
+    assert 0.8 * DESCENTS * POPULATIONS * SCOUT_RUNGS < chains <= DESCENTS * POPULATIONS * SCOUT_RUNGS
+    away = np.linalg.norm(found.position[:, :, None] - POSTERIOR_MEAN, axis=-1) / POSTERIOR_WIDTH  # [..., mode]
+    share = np.mean(away < 5, axis=(0, 1))
+    assert np.all(share > 0.03)
+    assert share.sum() > 0.9  # and little else
+    # Scores are of the posterior, at these positions.
+    score = jax.vmap(jax.grad(lambda theta: MODEL.log_prior(theta) + MODEL.log_likelihood(theta)))
+    np.testing.assert_allclose(found.score[:3].reshape(-1, D), score(found.position[:3].reshape(-1, D)), rtol=1e-8)
+    assert abs(found.log_evidence - LOG_EVIDENCE) < 1.0  # roughly: that is all that it is for
+    assert 0.02 < found.error < 0.5
+    assert found.evaluations > DESCENTS * POPULATIONS * SCOUT_RUNGS * SCOUT_CHUNK
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_reference_that_settles_is_close(seed: int) -> None:
+    path = settled(seed)
+    mixture = path.mixture
+    assert mixture.components == 2
+    assert path.kernel is mmala  # each mode has its own scale
+    order = np.argsort(mixture.mean[:, 0])
+    for k, mean, width in zip(order, POSTERIOR_MEAN, POSTERIOR_WIDTH, strict=True):
+        assert np.linalg.norm(mixture.mean[k] - mean) < 0.3 * width
+        ratio = np.linalg.eigvalsh(mixture.factor[k] @ mixture.factor[k].T) / width**2
+        assert 0.8 < ratio[0] < ratio[-1] < 1.8
+    assert np.all(np.abs(np.exp(mixture.log_weight[order]) - POSTERIOR_WEIGHT) < 0.15)
+    g = np.asarray(path.sampler.last.log_likelihood)
+    divergence = g[..., -1].mean() - g[..., 0].mean()
+    assert divergence < CLOSE / 2
+    assert g.mean() == pytest.approx(LOG_EVIDENCE, abs=0.2)  # nearly constant
+    assert len(path.sampler.ladder) == RUNGS[0]
+    np.testing.assert_allclose(path.sampler.ladder, ladders.lobatto(RUNGS[0]))
+    assert path.evaluations > 0
+    np.testing.assert_array_equal(path.frame.mean, np.broadcast_to(mixture.mean, (RUNGS[0], 2, D)))
+
+
+# --- Descents ---
+
+WIDE = normal(np.eye(2), [3.0, -2.0], 0.5, 100.0 * np.array([[1.0, 0.5], [0.5, 1.0]]))
+
+
+def test_descents_end_at_the_posterior() -> None:
+    sampler = make_sampler(
+        WIDE.model,
+        ladders.power(SCOUT_RUNGS),
+        length=SCOUT_CHUNK,
+        populations=4,
+        kernel=mala,
+        swap=even_odd,
+        key=jax.random.key(3),
+        rounds=SHORT,
+        adapt_ladder=True,
+    )
+    assert sampler.ladder[0] == 0
+    assert sampler.ladder[-1] == 1
+    assert np.all(np.diff(sampler.ladder) > 0)
+    before = sampler.evaluations
+    start = np.random.default_rng(4).multivariate_normal(np.zeros(2), WIDE.covariance(0.0), (4, SCOUT_RUNGS))
+    draws = sampler.descend(start, 4)
+    assert sampler.evaluations - before == 4 * SCOUT_CHUNK * 4 * SCOUT_RUNGS + 4 * 64  # and where they begin
+    np.testing.assert_array_equal(draws.ladder, 1.0)
+    last = np.asarray(draws.position)[:, -1].reshape(-1, 2)  # of 64 independent chains
+    z = np.linalg.solve(np.linalg.cholesky(WIDE.covariance(1.0)), (last - WIDE.mean(1.0)).T)
+    assert np.all(np.abs(z.mean(axis=1)) < 4 / 8)
+    assert stats.chi2.ppf(1e-4, 128) < np.sum(z**2) < stats.chi2.isf(1e-4, 128)
+    assert np.sum((start - WIDE.mean(1.0)) ** 2) > 100 * np.sum((last - WIDE.mean(1.0)) ** 2)  # it came from afar
+
+
+def test_scattered_draws_exist_and_are_far_apart() -> None:
+    rng = np.random.default_rng(5)
+    position = rng.normal(0, [1.0, 100.0], (3, 200, 4, 2))
+    position[1, 77, 2] = [30.0, 0.0]  # far in a coordinate of small scale, at one rung only
+    position[2, 5:8, 3] = np.array([-20.0, 100.0]) + rng.normal(0, 0.01, (3, 2))  # three draws of six hundred
+    chosen = _scattered(position, 2)
+    assert chosen.shape == (2, 3, 4, 2)
+    for rung in range(4):
+        rows = chosen[:, :, rung].reshape(-1, 2)
+        existing = position[:, :, rung].reshape(-1, 2)
+        assert all(np.any(np.all(existing == row, axis=1)) for row in rows)
+        assert len(np.unique(rows, axis=0)) == 6
+        # Farther from each other than draws at random are.
+        gap = np.min(np.linalg.norm((rows[:, None] - rows) / existing.std(axis=0), axis=-1) + 100 * np.eye(6))
+        assert gap > 0.5
+    assert np.any(chosen[:, :, 2, 0] == 30.0)
+    assert np.sum(np.abs(chosen[:, :, 3, 0] + 20) < 1) == 1  # one of them will do
+    assert np.all(np.abs(chosen[:, :, :2, 0]) < 10)
+
+
+def test_chains_that_have_not_arrived_are_left_out() -> None:
+    rng = np.random.default_rng(6)
+
+    def piece() -> Draws:
+        scalar, vector = (2, 10, 3), (2, 10, 3, 2)
+        return Draws(
+            np.ones(3),
+            position=rng.standard_normal(vector),
+            log_likelihood=rng.normal(-50, 1, scalar),
+            log_prior=rng.normal(-3, 1, scalar),
+            grad_log_likelihood=rng.standard_normal(vector),
+            grad_log_prior=rng.standard_normal(vector),
+        )
+
+    pieces = [piece(), piece()]
+    np.asarray(pieces[1].log_prior)[0, :, 2] -= 40.0
+    position, score = _arrived(pieces)
+    assert position.shape == score.shape == (11, 10, 2)
+    gradient = [one.grad_log_prior + one.grad_log_likelihood for one in pieces]
+    chains = [(i, p, r) for i in range(2) for p in range(2) for r in range(3) if (i, p, r) != (1, 0, 2)]
+    for chain, (i, p, r) in enumerate(chains):
+        np.testing.assert_array_equal(position[chain], pieces[i].position[p, :, r])
+        np.testing.assert_array_equal(score[chain], gradient[i][p, :, r])
+
+
+# --- The number of rungs ---
+
+
+def path_of(width: float, rungs: int = 5, d: int = 10, shift: float = 0.0, draws: int = 2000) -> Located:
+    """Exact draws on the path from N(shift, width^2 I) to N(0, I); the log evidence is 0."""
+    rng = np.random.default_rng(7)
+    ladder = ladders.lobatto(rungs)
+    precision = (1 - ladder) / width**2 + ladder
+    mean = (1 - ladder) * shift / width**2 / precision
+    x = mean[:, None] + rng.standard_normal((2, draws, rungs, d)) / np.sqrt(precision)[:, None]
+    g = np.sum(stats.norm.logpdf(x) - stats.norm.logpdf(x, shift, width), axis=-1)
+    return Located(g, x, -x)
+
+
+def test_a_poor_reference_takes_more_rungs_than_a_good_one() -> None:
+    first = ladders.lobatto(5)
+    chosen = [len(_enough(path_of(width).g, first, 1e-4)) for width in (1.05, 2.5, 6.0)]
+    assert chosen[0] == RUNGS[0]
+    assert chosen[0] < chosen[1] < chosen[2]
+    assert set(chosen) <= set(RUNGS)
+    lax, strict = (len(_enough(path_of(1.5).g, first, tolerance)) for tolerance in (1.0, 1e-12))
+    assert lax == RUNGS[0]
+    assert strict > RUNGS[2]
+
+
+def test_rungs_with_nothing_in_common_take_the_most() -> None:
+    np.testing.assert_allclose(_enough(path_of(1000.0).g, ladders.lobatto(5), 1e-4), ladders.lobatto(RUNGS[-1]))
+
+
+def test_as_many_rungs_as_chosen_do_integrate_the_curve() -> None:
+    for width in (1.1, 2.5):
+        nodes = _enough(path_of(width).g, ladders.lobatto(5), 1e-3)
+        curve = 5 * (1 - width**-2) * -1 / ((1 - nodes) / width**2 + nodes) + 10 * np.log(width)  # E_t[g]
+        assert abs(lobatto(nodes)[0] @ curve) < 2e-3
+
+
+# --- What a pilot found ---
+
+
+def test_draws_of_all_rungs_become_draws_of_the_posterior() -> None:
+    found = path_of(1.5, d=2, shift=1.0)
+    position, score = _posterior(found, ladders.lobatto(5))
+    assert position.shape == score.shape == (1, 20_000, 2)
+    np.testing.assert_array_equal(score, -position)  # each with its own score
+    assert len(np.unique(position[0], axis=0)) > 6000  # not the last rung's 4000 alone
+    assert np.all(np.abs(position.mean(axis=1)) < 0.06)
+    np.testing.assert_allclose(np.cov(position[0].T), np.eye(2), atol=0.1)
+    assert abs(found.position.mean()) > 0.3  # what they were before
+    # In the order of time: the first half of these is of the first half of the draws.
+    early = found.position[:, :1000].reshape(-1, 2)
+    share = np.mean(np.isin(position[0, :9000, 0], early[:, 0]))
+    assert share > 0.99
+
+
+def test_without_overlap_the_posterior_rung_speaks() -> None:
+    found = path_of(1000.0, draws=50)
+    position, _ = _posterior(found, ladders.lobatto(5))
+    np.testing.assert_array_equal(position, found.position[:, :, -1])
+
+
+def test_the_overall_factor_is_that_of_all_components() -> None:
+    rng = np.random.default_rng(8)
+    weight, mean = np.array([0.2, 0.3, 0.5]), rng.normal(0, 3, (3, 2))
+    covariance = np.stack([np.diag(rng.uniform(0.5, 2, 2)) + 0.3 for _ in range(3)])
+    mixture = make_mixture(weight, mean, covariance)
+    second = sum(w * (c + np.outer(m, m)) for w, c, m in zip(weight, covariance, mean, strict=True))
+    factor = overall_factor(mixture)
+    np.testing.assert_allclose(factor @ factor.T, second - np.outer(weight @ mean, weight @ mean), rtol=1e-12)
+    frame = reference_frame(mixture, settled(0).frame)
+    assert frame.factor.shape == (RUNGS[0], 3, 2, 2)
+    for rung in range(RUNGS[0]):
+        np.testing.assert_array_equal(frame.factor[rung], mixture.factor)
+        np.testing.assert_array_equal(frame.log_weight[rung], mixture.log_weight)
+    np.testing.assert_array_equal(frame.centre, settled(0).frame.centre)
