@@ -40,29 +40,42 @@ WORTHWHILE = 0.1  # nats a draw by which another component must improve the held
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["log_weight", "mean", "factor", "whitening"],
-    meta_fields=["freedom"],
+    data_fields=["log_weight", "mean", "factor", "whitening", "tail", "log_constant"],
+    meta_fields=[],
 )
 @dataclass(frozen=True)
 class Mixture:
-    """A mixture of normals or Student-t's."""
+    """A mixture of normals or Student-t's; one compiled program serves both."""
 
     log_weight: AnyArray  # [component]
     mean: AnyArray  # [component, d]
     factor: AnyArray  # [component, d, d], lower Cholesky factor of each scale matrix
     whitening: AnyArray  # [component, d, d], its inverse
-    freedom: int | None = None  # degrees of freedom of all components; None if they are normal
+    tail: AnyArray  # [], degrees of freedom of all components, infinite if they are normal
+    log_constant: AnyArray  # [], log density of a component of unit scale at its mean
 
     @property
     def components(self) -> int:
         """The number of components."""
         return len(self.log_weight)
 
+    @property
+    def freedom(self) -> int | None:
+        """Degrees of freedom of all components; None if they are normal."""
+        return None if np.isinf(self.tail) else int(self.tail)
+
 
 def make_mixture(weight: np.ndarray, mean: np.ndarray, covariance: np.ndarray, freedom: int | None = None) -> Mixture:
     """Build a mixture from its weights [component], means [component, d] and scale matrices [component, d, d]."""
     factor = np.linalg.cholesky(covariance)
-    return Mixture(np.log(weight), mean, factor, np.linalg.inv(factor), freedom)
+    return Mixture(
+        log_weight=np.log(weight),
+        mean=mean,
+        factor=factor,
+        whitening=np.linalg.inv(factor),
+        tail=np.asarray(np.inf if freedom is None else float(freedom)),
+        log_constant=np.asarray(_log_constant(mean.shape[1], freedom)),
+    )
 
 
 def component_log_densities(mixture: Mixture, theta: Array) -> Array:
@@ -70,16 +83,18 @@ def component_log_densities(mixture: Mixture, theta: Array) -> Array:
     whitened = jnp.einsum("kij,kj->ki", mixture.whitening, theta - mixture.mean)
     square = jnp.sum(whitened**2, axis=1)
     log_scale = jnp.sum(jnp.log(jnp.diagonal(mixture.factor, axis1=1, axis2=2)), axis=1)
-    return jnp.asarray(mixture.log_weight) - log_scale + _log_kernel(square, theta.size, mixture.freedom)
+    # No infinities inside, lest the gradient be NaN.
+    f = jnp.where(jnp.isinf(mixture.tail), 1.0, mixture.tail)
+    fall = jnp.where(jnp.isinf(mixture.tail), square / 2, (f + theta.size) / 2 * jnp.log1p(square / f))
+    return jnp.asarray(mixture.log_weight) - log_scale + mixture.log_constant - fall
 
 
-def _log_kernel(square: AnyArray, d: int, freedom: int | None) -> Array:
-    """Log density of a standard normal or Student-t vector with this squared length."""
-    square = jnp.asarray(square)
+def _log_constant(d: int, freedom: int | None) -> float:
+    """Log density of a standard normal or Student-t vector at zero."""
     if freedom is None:
-        return -0.5 * square - 0.5 * d * np.log(2 * np.pi)
-    constant = special.gammaln((freedom + d) / 2) - special.gammaln(freedom / 2) - 0.5 * d * np.log(freedom * np.pi)
-    return constant - 0.5 * (freedom + d) * jnp.log1p(square / freedom)
+        return -0.5 * d * np.log(2 * np.pi)
+    f = freedom
+    return special.gammaln((f + d) / 2) - special.gammaln(f / 2) - 0.5 * d * np.log(f * np.pi)
 
 
 def log_density(mixture: Mixture, theta: Array) -> Array:
@@ -91,9 +106,9 @@ def draw(mixture: Mixture, key: Array) -> Array:
     """Draw once from the mixture."""
     key_component, key_normal, key_scale = jax.random.split(key, 3)
     normal = jax.random.normal(key_normal, mixture.mean.shape[1:])
-    if mixture.freedom is not None:
-        chi_square = jnp.sum(jax.random.normal(key_scale, (mixture.freedom,)) ** 2)
-        normal = normal / jnp.sqrt(chi_square / mixture.freedom)
+    squares = jax.random.normal(key_scale, (max(FREEDOMS[1:]),)) ** 2
+    share = jnp.mean(squares, where=jnp.arange(len(squares)) < mixture.tail)
+    normal = jnp.where(jnp.isinf(mixture.tail), normal, normal / jnp.sqrt(share))
     k = 0 if mixture.components == 1 else jax.random.categorical(key_component, mixture.log_weight)
     return jnp.asarray(mixture.mean)[k] + jnp.asarray(mixture.factor)[k] @ normal
 
@@ -189,8 +204,11 @@ def _fit(position: np.ndarray, score: np.ndarray) -> Mixture:
 
     def held_out_fit(widening: float, freedom: int | None) -> float:
         scale = widening * _variance_to_scale(freedom)
-        log_kernel = np.asarray(_log_kernel(square / scale, d, freedom))
-        return float(np.mean(special.logsumexp(log_scale + log_kernel, axis=1)) - 0.5 * d * np.log(scale))
+        fall = square / scale / 2
+        if freedom is not None:
+            fall = (freedom + d) / 2 * np.log1p(square / scale / freedom)
+        log_kernel = _log_constant(d, freedom) - fall - 0.5 * d * np.log(scale)
+        return float(np.mean(special.logsumexp(log_scale + log_kernel, axis=1)))
 
     # The normal, unless others are clearly better.
     choices = [(held_out_fit(w, f) - (0.01 if f else 0.0), w, f) for f in FREEDOMS for w in WIDENINGS]
