@@ -87,7 +87,7 @@ def test_the_scout_finds_both_modes(seed: int) -> None:
     assert 0.8 * DESCENTS * POPULATIONS * SCOUT_RUNGS < chains <= DESCENTS * POPULATIONS * SCOUT_RUNGS
     away = np.linalg.norm(found.position[:, :, None] - POSTERIOR_MEAN, axis=-1) / POSTERIOR_WIDTH  # [..., mode]
     share = np.mean(away < 5, axis=(0, 1))
-    assert np.all(share > 0.03)
+    assert np.all(share > 0.015)  # four chains of 256
     assert share.sum() > 0.9  # and little else
     # Scores are of the posterior, at these positions.
     score = jax.vmap(jax.grad(lambda theta: MODEL.log_prior(theta) + MODEL.log_likelihood(theta)))

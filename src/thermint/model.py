@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from numpyro.distributions import Distribution
 
 
+LOWEST = -1e100  # log likelihood; below it the likelihood counts as zero
+
+
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class Model:
@@ -142,6 +145,8 @@ class Evaluation(NamedTuple):
 def evaluate(model: Model, position: Array) -> Evaluation:
     """Values, both gradients and the parts of the metric at one position, in one pass."""
     log_likelihood, grad_log_likelihood = jax.value_and_grad(model.log_likelihood)(position)
+    # Wild proposals, such as a scale of e^-200, are as good as impossible; their squares would overflow.
+    log_likelihood = jnp.where(log_likelihood < LOWEST, -jnp.inf, log_likelihood)
     log_prior, grad_log_prior = jax.value_and_grad(model.log_prior)(position)
     fisher, prior_curvature = model.metric(position) if model.metric else (None, None)
     return Evaluation(position, log_likelihood, log_prior, grad_log_likelihood, grad_log_prior, fisher, prior_curvature)

@@ -28,7 +28,7 @@ MOST_COMPONENTS = 8
 MOST_DRAWS = 4000  # that a fit looks at
 WIDENINGS = (1.0, 1.1, 1.2, 1.35, 1.6, 2.0, 3.0)  # of the covariance
 MARGIN = 1.1  # of the covariance, beyond what fits best: a path prefers a start that is too wide to one too narrow
-FREEDOMS = (None, 30, 15, 8, 5, 3)  # degrees of freedom of a Student-t; None is the normal
+FREEDOMS = (None, 30, 15, 8, 5)  # degrees of freedom of a Student-t; None is the normal; fewer overflow on log scales
 NORMAL_ENOUGH = (
     3.0  # mean square of the whitened score, up to which no mixture is tried; two modes 3 s.d. apart have it
 )

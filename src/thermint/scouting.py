@@ -27,10 +27,10 @@ from thermint.sampler import Sampler, make_sampler
 from thermint.warmup import SHORT, STEPS_ONLY
 
 SCOUT_RUNGS = 16
-SCOUT_DRAWS = 75  # per rung and population, after warm-up
+SCOUT_DRAWS = 100  # per rung and population, after warm-up
 SCOUT_CHUNK = 25
-DESCENTS = 2  # chains from each rung of each population
-DESCENT_CHUNKS = 3  # that each of them makes at t = 1
+DESCENTS = 4  # chains from each rung of each population
+DESCENT_CHUNKS = 2  # that each of them makes at t = 1
 PILOT_DRAWS = 100
 MOST_PILOTS = 6
 CLOSE = 0.5  # nats, symmetrised Kullback-Leibler divergence between a reference that needs no further fit and posterior
@@ -95,20 +95,26 @@ def _scattered(position: np.ndarray, times: int) -> np.ndarray:
         [times, population, rung, d].
     """
     populations, _, rungs, d = position.shape
-    chosen = np.empty((times, populations, rungs, d))
+    chosen = np.empty((rungs, times * populations, d))
     for rung in range(rungs):
         x = position[:, :, rung].reshape(-1, d)
-        z = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), 1e-300)
-        nearest = np.sum(z**2, axis=1)  # to the mean at first, then to those chosen
-        for i in np.ndindex(times, populations):
-            farthest = nearest.argmax()
-            chosen[*i, rung] = x[farthest]
-            nearest = np.minimum(nearest, np.sum((z - z[farthest]) ** 2, axis=1))
-    return chosen
+        chosen[rung] = x[_far_apart(x, times * populations)]
+    return np.moveaxis(chosen.reshape(rungs, times, populations, d), 0, 2)
+
+
+def _far_apart(x: np.ndarray, number: int) -> np.ndarray:
+    """Choose so many of x[n, d] that are far from each other: their indices, the farthest from the mean first."""
+    z = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), 1e-300)
+    nearest = np.sum(z**2, axis=1)  # to the mean at first, then to those chosen
+    chosen = []
+    for _ in range(number):
+        chosen.append(int(nearest.argmax()))
+        nearest = np.minimum(nearest, np.sum((z - z[chosen[-1]]) ** 2, axis=1))
+    return np.array(chosen)
 
 
 def _arrived(pieces: list[Draws]) -> tuple[np.ndarray, np.ndarray]:
-    """Positions and scores of all chains, [chain, draw, d], but those that are still far from where others are."""
+    """Positions and scores of chains, [chain, draw, d], but those that are still far from where others are."""
     position, score = (
         np.concatenate([np.moveaxis(a, 2, 1).reshape(-1, *a.shape[1:2], a.shape[-1]) for a in parts])
         for parts in zip(*(located(piece) for piece in pieces), strict=True)
