@@ -28,14 +28,14 @@ from benchmarks.shared_coefficients import share
 from thermint import Draws, Model, basis, ladders
 from thermint import gram as grams
 from thermint.control import Controlled, control, uncontrolled
-from thermint.draws import concatenate
+from thermint.draws import concatenate, locate
 from thermint.estimators.thermodynamic import integrate
 from thermint.frame import Frame
 from thermint.gram import Gram
 from thermint.kernels import mala
 from thermint.plan import AUTO_DEGREE, FOLDS, make_plan
 from thermint.quadrature import RULES
-from thermint.reference import fit, located, with_reference
+from thermint.reference import fit, with_reference
 from thermint.sampler import make_sampler
 from thermint.scouting import overall_factor, reference_frame
 from thermint.swaps import even_odd
@@ -94,7 +94,7 @@ def paths(model: Model, rungs: int, number: int) -> list[Path]:
         key=jax.random.key(0),
     )
     draws = chunks(prior.chunk)
-    position, score = located(draws.block(0, 400))
+    _, position, score = locate(draws.block(0, 400))
     mixture = fit(position[:, :, -1], score[:, :, -1])
     fitted = make_sampler(
         with_reference(model, mixture),

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.polynomial import legendre
 from scipy.linalg import lapack
 
-from thermint.control import Controlled, _first_good, _variances
+from thermint.control import Controlled, first_good, variances
 from thermint.gram import TARGETS, Gram
 from thermint.linalg import one_thread
 
@@ -55,7 +55,7 @@ def share(
                 phis[-1][..., :size, :] = phi
                 degrees.append(degree)
                 residuals.append(_held_out(first, second, phis[-1])[1])
-        best = _first_good(np.stack(residuals))
+        best = first_good(np.stack(residuals))
         curve = np.moveaxis(np.stack(phis)[best, :, rungs, :, targets], (0, 1), (1, 3))  # [fold, rung, feature, target]
         used = np.array(degrees)[best]
         offers = [(own.mean, own.residual, own.degree)]
@@ -65,7 +65,7 @@ def share(
             degree_used = used if ridge == np.inf else np.full_like(used, len(sizes) - 1)
             offers.append((sums / np.asarray(gram.number)[:, None, None, None], residual, degree_used))
     mean, residual, degree_of = (np.stack(part) for part in zip(*offers, strict=True))
-    best = _first_good(residual)
+    best = first_good(residual)
     return Controlled(
         np.moveaxis(mean[best, :, :, rungs, targets], (0, 1), (2, 3)),
         own.variance,
@@ -81,7 +81,7 @@ def _moments(second: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.
     mean = second[..., :1, :] / n
     S = second[..., features, features] / n - mean[..., features].mT * mean[..., features]
     b = second[..., features, targets] / n - mean[..., features].mT * mean[..., targets]
-    return S, b, _variances(second)
+    return S, b, variances(second)
 
 
 def _held_out(first: np.ndarray, second: np.ndarray, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,10 +13,10 @@ from scipy import special, stats
 from targets import normal
 
 from thermint import Draws, Model, ladders
+from thermint.draws import Located
 from thermint.kernels import mala, mmala
 from thermint.quadrature import lobatto
 from thermint.reference import make_mixture
-from thermint.run import Located
 from thermint.sampler import make_sampler
 from thermint.scouting import (
     CLOSE,
@@ -93,7 +93,7 @@ def test_the_scout_finds_both_modes(seed: int) -> None:
     score = jax.vmap(jax.grad(lambda theta: MODEL.log_prior(theta) + MODEL.log_likelihood(theta)))
     np.testing.assert_allclose(found.score[:3].reshape(-1, D), score(found.position[:3].reshape(-1, D)), rtol=1e-8)
     assert abs(found.log_evidence - LOG_EVIDENCE) < 1.0  # roughly: that is all that it is for
-    assert 0.02 < found.error < 0.5
+    assert 0.02 < found.standard_error < 0.5
     assert found.evaluations > DESCENTS * POPULATIONS * SCOUT_RUNGS * SCOUT_CHUNK
 
 

@@ -31,7 +31,7 @@ class Controlled(NamedTuple):
 def uncontrolled(gram: Gram) -> Controlled:
     """Take the plain means, as `control` would with no features."""
     total = np.asarray(gram.second[:, :, : 1 + TARGETS, : 1 + TARGETS]).sum(axis=0)
-    variance = _variances(total)
+    variance = variances(total)
     return Controlled(batch_means(gram, 1, 1 + TARGETS), variance, variance, np.zeros(variance.shape, dtype=int))
 
 
@@ -95,17 +95,17 @@ def _control_rung(
             residuals.append(np.maximum(square / draws - (controlled.sum(axis=(0, 1)) / draws) ** 2, 0.0))
             if len(residuals) > 1 and degrees[-2] == degree and np.all(residuals[-1] >= residuals[-2]):
                 break  # a stronger ridge would only be worse
-    best = _first_good(np.stack(residuals))
+    best = first_good(np.stack(residuals))
     targets = np.arange(TARGETS)
     return (
         np.stack(sums)[best, ..., targets].transpose(1, 2, 0),
-        _variances(total),
+        variances(total),
         np.stack(residuals)[best, targets],
         np.array(degrees)[best],
     )
 
 
-def _variances(total: np.ndarray) -> np.ndarray:
+def variances(total: np.ndarray) -> np.ndarray:
     """Variances of the targets, [..., target], from cross-products [..., feature, feature]."""
     draws = total[..., 0, :1]
     targets = np.arange(1, 1 + TARGETS)
@@ -142,7 +142,7 @@ def _coefficients(second: np.ndarray, size: int, jitters: tuple[float, ...]) -> 
         yield phi / unit
 
 
-def _first_good(residuals: np.ndarray) -> np.ndarray:
+def first_good(residuals: np.ndarray) -> np.ndarray:
     """Index of the smallest residual variance; an earlier candidate wins unless the gain is more than rounding."""
     best = np.zeros(residuals.shape[1:], dtype=int)
     value = np.where(np.isnan(residuals[0]), np.inf, residuals[0])

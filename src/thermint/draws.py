@@ -55,6 +55,25 @@ def concatenate(pieces: list[Draws]) -> Draws:
     return pieces[0]._replace(**joined)
 
 
+class Located(NamedTuple):
+    """Draws with their places."""
+
+    g: np.ndarray  # log likelihood, [population, draw, rung]
+    position: np.ndarray  # [population, draw, rung, d]
+    score: np.ndarray  # gradient of the log posterior density, likewise
+
+
+def locate(draws: Draws) -> Located:
+    """Take from draws what fitting a reference needs."""
+    score = np.asarray(draws.grad_log_prior) + np.asarray(draws.grad_log_likelihood)
+    return Located(np.asarray(draws.log_likelihood), np.asarray(draws.position), score)
+
+
+def join(pieces: list[Located]) -> Located:
+    """Join along the draw axis."""
+    return Located(*(np.concatenate(parts, axis=1) for parts in zip(*pieces, strict=True)))
+
+
 def check_draws(draws: Draws) -> Draws:
     """Return the draws as float64 arrays, or say which field is wrong.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,19 +16,19 @@ from scipy import stats
 
 from thermint import ladders
 from thermint._runtime import require_float64
-from thermint.draws import Draws, check_draws, concatenate
+from thermint.draws import Draws, check_draws, concatenate, locate
 from thermint.frame import frame_of
 from thermint.kernels import Kernel
 from thermint.ladders import Ladder, as_ladder
 from thermint.model import Model
 from thermint.options import name_of, require_kernel, require_positive, require_whole
-from thermint.plan import FOLDS, LONGEST_CHUNK, Plan, chunk_length, make_plan
+from thermint.plan import FOLDS, Plan, batched, chunk_length, make_plan
 from thermint.population import Swap
 from thermint.progress import Progress
 from thermint.quadrature import RULES
 from thermint.result import Evidence, plus_minus
-from thermint.run import Run, locate, moves_of, run
-from thermint.sampler import Sampler, check_model, default_kernel, make_sampler
+from thermint.run import Run, moves_of, run
+from thermint.sampler import check_model, default_kernel, make_sampler
 from thermint.scouting import RUNGS, Scout, Settled, refit, scout, settle
 from thermint.summary import DISAGREEMENT, METHODS, so_far, summarise
 from thermint.swaps import even_odd
@@ -75,7 +75,7 @@ def sample(
     ladder = as_ladder(ladder)
     require_whole("draws", draws, at_least=1)
     require_whole("populations", populations, at_least=1)
-    length = -(-draws // -(-draws // LONGEST_CHUNK))
+    length = chunk_length(draws)
     sampler = make_sampler(
         model, ladder, length=length, populations=populations, kernel=kernel, swap=swap, key=jax.random.key(seed)
     )
@@ -205,15 +205,6 @@ def evidence(
         given = as_ladder(ladder)
         if np.ndim(ladder) == 0 and reference != "prior":
             given = ladders.lobatto(len(given))
-    make_plan(  # options that cannot work are refused now, not after the search for the posterior
-        draws=draws,
-        populations=populations,
-        rungs=2 if given is None else len(given),
-        dimension=model.dimension,
-        degree=degree,
-        rule=rule_of(rule, given),
-        crossfit=crossfit,
-    )
     front = _Front(
         model=model,
         ladder=given,
@@ -230,66 +221,58 @@ def evidence(
         seed=seed,
         begin=time.perf_counter(),
     )
+    front.plan(given, draws)  # options that cannot work are refused now, not after the search for the posterior
     with Progress(progress, draws=draws) as bar:
         if reference == "prior":
             return front.prior_path(None, bar)
         scouted = front.scout(bar)
         result = front.fitted_path(scouted, bar)
-        short = _Answer(scouted.log_evidence, scouted.error, scouted.degrees_of_freedom)
-        if _agree(result, short):
+        if _agree(result, scouted):
             return result
         if reference == "fitted":
-            return _disagreeing(result, short, 'This is the former; reference="auto" would look closer.')
+            said = _disagreement(result, scouted, 'This is the former; reference="auto" would look closer.')
+            return replace(result, warnings=(said, *result.warnings))
         try:
-            prior = front.prior_path(scouted, bar, spent=result.evaluations)
+            # Ladder and rule were meant for the other path.
+            prior = replace(front, ladder=None, rule=None).prior_path(scouted, bar, spent=result.evaluations)
         except OutOfBudgetError:
-            return _disagreeing(result, short, "max_evaluations leaves no room to look closer.")
+            said = _disagreement(result, scouted, "max_evaluations leaves no room to look closer.")
+            return replace(result, warnings=(said, *result.warnings))
         spent: dict[str, Any] = {"evaluations": prior.evaluations, "seconds": prior.seconds}
-        full = _Answer(prior.log_evidence, prior.standard_error, prior.degrees_of_freedom)
-        if _agree(result, full):
+        if _agree(result, prior):
             return replace(result, **spent)
         # Parts of the posterior that a path has missed are missing from its evidence: the larger has missed less.
         best = result if result.log_evidence > prior.log_evidence else prior
         apart = abs(result.log_evidence - prior.log_evidence)
-        best = replace(best, standard_error=max(best.standard_error, apart), **spent)
         advice = "This is the larger, because what a path misses is missing from its evidence; the error covers both."
-        return replace(best, warnings=_disagreeing(result, full, advice).warnings[:1] + best.warnings)
+        return replace(
+            best,
+            standard_error=max(best.standard_error, apart),
+            warnings=(_disagreement(result, prior, advice), *best.warnings),
+            **spent,
+        )
 
 
-class _Answer(NamedTuple):
-    """What another path says."""
-
-    log_evidence: float
-    standard_error: float
-    degrees_of_freedom: float
-
-
-def _agree(result: Evidence, other: _Answer) -> bool:
+def _agree(result: Evidence, other: Evidence | Scout) -> bool:
     """Say whether chance explains the difference of two paths."""
     freedom = min(result.degrees_of_freedom, other.degrees_of_freedom)
     allowed = float(stats.t.isf(DISAGREEMENT / 2, freedom)) * np.hypot(result.standard_error, other.standard_error)
     return bool(abs(result.log_evidence - other.log_evidence) <= allowed)
 
 
-def _disagreeing(result: Evidence, other: _Answer, advice: str) -> Evidence:
+def _disagreement(result: Evidence, other: Evidence | Scout, advice: str) -> str:
     """Say that the two paths disagree."""
-    said = (
+    return (
         f"the two paths disagree: {plus_minus(result.log_evidence, result.standard_error)} from a reference fitted to "
         f"the posterior, {plus_minus(other.log_evidence, other.standard_error)} from the prior. One of them has missed "
         f"modes or tails of the posterior, or has not converged. {advice} Increase draws until they agree."
     )
-    return replace(result, warnings=(said, *result.warnings))
 
 
 def rule_of(rule: str | None, ladder: Ladder | None) -> str:
     """Name the rule for a ladder (None if it will be chosen to suit the rule), or refuse one that does not suit it."""
     if rule is None:
-        is_lobatto = (
-            ladder is not None
-            and len(ladder) > 2
-            and np.allclose(ladder, ladders.lobatto(len(ladder)), rtol=0, atol=1e-9)
-        )
-        return "lobatto" if is_lobatto else "second-order"
+        return "lobatto" if ladder is not None and len(ladder) > 2 and ladders.is_lobatto(ladder) else "second-order"
     if rule not in RULES:
         raise ValueError(f"rule = {rule!r}: it must be one of {', '.join(map(repr, RULES))}.")
     if ladder is not None:
@@ -342,7 +325,7 @@ class _Front:
         sampler = make_sampler(
             self.model,
             ladder,
-            length=chunk_length(draws, self.populations),
+            length=self._length(draws),
             populations=self.populations,
             kernel=kernel,
             swap=self.swap,
@@ -350,7 +333,7 @@ class _Front:
             on_round=bar.phase("warm-up"),
         )
         settings = self._settings("prior", kernel)
-        plan = self._plan(sampler, draws)
+        plan = self.plan(ladder, draws)
 
         def rounds() -> Iterator[tuple[Run, int]]:
             now = plan
@@ -370,7 +353,7 @@ class _Front:
             "kernel": self.kernel,
             "swap": self.swap,
         }
-        length = chunk_length(self._affordable(scouted.evaluations, RUNGS[0], self.kernel), self.populations)
+        length = self._length(self._affordable(scouted.evaluations, RUNGS[0], self.kernel))
         if self.max_evaluations is not None:
             length = -(-length // 4)  # smaller pieces fit a budget better
         settled = settle(
@@ -391,7 +374,7 @@ class _Front:
             now: Settled = settled
             used = scouted.evaluations + now.evaluations
             draws = self._affordable(used + now.sampler.evaluations, len(now.sampler.ladder), now.kernel)
-            plan = self._plan(now.sampler, draws, now.mixture.components, length)
+            plan = self.plan(now.sampler.ladder, draws, now.mixture.components, length)
             if plan.draws > draws and draws < self.draws and plan.chunks > 1:
                 plan = replace(plan, chunks=plan.chunks - 1)
             for number in range(2, 2 + MOST_ROUNDS):
@@ -406,7 +389,7 @@ class _Front:
                     on_round=bar.phase("fitting the reference again"),
                     **common,
                 )
-                plan = self._plan(now.sampler, 2 * plan.draws, now.mixture.components, length)
+                plan = self.plan(now.sampler.ladder, 2 * plan.draws, now.mixture.components, length)
 
         return self._until_precise(rounds(), settings)
 
@@ -447,18 +430,22 @@ class _Front:
             previous, spent = result, used
         raise AssertionError("rounds do not end by themselves")
 
-    def _plan(self, sampler: Sampler, draws: int, components: int = 1, length: int | None = None) -> Plan:
+    def plan(self, ladder: Ladder | None, draws: int, components: int = 1, length: int | None = None) -> Plan:
+        """Plan a round; without a ladder, for two rungs, which refuses what no number of them could do."""
         return make_plan(
             draws=draws,
             populations=self.populations,
-            rungs=len(sampler.ladder),
+            rungs=2 if ladder is None else len(ladder),
             dimension=self.model.dimension,
             degree=self.degree,
-            rule=rule_of(self.rule, sampler.ladder),
+            rule=rule_of(self.rule, ladder),
             crossfit=self.crossfit,
             components=components,
             length=length,
         )
+
+    def _length(self, draws: int) -> int:
+        return chunk_length(batched(draws, self.populations)[1])
 
     def _affordable(self, spent: int, rungs: int, kernel: Kernel | None) -> int:
         """Return how many draws the first round may have; at least what an error bar takes."""

@@ -27,7 +27,22 @@ class Frame(NamedTuple):
 def frame_of(draws: Draws) -> Frame:
     """Take the moments of draws, all populations together; covariances shrink to their diagonal where draws are few."""
     position, g = np.asarray(draws.position), np.asarray(draws.log_likelihood)
-    theta = np.moveaxis(position, 2, 0).reshape(len(draws.ladder), -1, position.shape[-1])  # [rung, draw, d]
+    mean, factor = moments(np.moveaxis(position, 2, 0).reshape(len(draws.ladder), -1, position.shape[-1]))
+    spread = g.std(axis=(0, 1))
+    return Frame(
+        log_weight=np.zeros((len(mean), 1)),
+        mean=mean[:, None],
+        factor=factor[:, None],
+        centre=g.mean(axis=(0, 1)),
+        spread=np.where(spread > 0, spread, 1.0),
+    )
+
+
+def moments(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means [rung, d] and Cholesky factors of the covariances [rung, d, d] of draws theta[rung, draw, d].
+
+    Covariances shrink to their diagonal where draws are few.
+    """
     _, n, d = theta.shape
     mean = theta.mean(axis=1)
     deviation = theta - mean[:, None]
@@ -37,12 +52,4 @@ def frame_of(draws: Draws) -> Frame:
     variance = np.maximum(variance, 1e-8 * variance.max(axis=0))
     variance = np.where(variance > 0, variance, 1.0)
     weight = n / (n + 2 * d)
-    spread = g.std(axis=(0, 1))
-    factor = np.linalg.cholesky(weight * covariance + (1 - weight) * variance[:, :, None] * np.eye(d))
-    return Frame(
-        log_weight=np.zeros((len(mean), 1)),
-        mean=mean[:, None],
-        factor=factor[:, None],
-        centre=g.mean(axis=(0, 1)),
-        spread=np.where(spread > 0, spread, 1.0),
-    )
+    return mean, np.linalg.cholesky(weight * covariance + (1 - weight) * variance[:, :, None] * np.eye(d))

@@ -77,6 +77,11 @@ def lobatto(rungs: int) -> Ladder:
     return (1 + x) / 2
 
 
+def is_lobatto(ladder: Ladder) -> bool:
+    """Say whether a ladder is that of `lobatto`, but for rounding."""
+    return bool(np.allclose(ladder, lobatto(len(ladder)), rtol=0, atol=1e-9))
+
+
 def optimal(table: Table, rungs: int | None = None, *, centred: bool = True, controlled: bool = False) -> Ladder:
     """Quantiles of the density p*(t) that minimises the Monte Carlo variance (paper, Eqn. "optimal ladder").
 

@@ -118,21 +118,20 @@ def make_plan(
             f"degree = {degree} has {sizes[-1]} coefficients to fit to {draws * populations} draws a rung. Increase "
             "draws, use a lower degree, or crossfit=True."
         )
-    batches, per_batch = _batches(draws, populations)
-    chunks = -(-per_batch // (length or LONGEST_CHUNK))
-    return Plan(length or -(-per_batch // chunks), chunks, batches, sizes, fixed, cross, rule, crossfit)
+    batches, per_batch = batched(draws, populations)
+    length = length or chunk_length(per_batch)
+    return Plan(length, -(-per_batch // length), batches, sizes, fixed, cross, rule, crossfit)
 
 
-def chunk_length(draws: int, populations: int) -> int:
-    """Return the length of a chunk in a plan for so many draws."""
-    _, per_batch = _batches(draws, populations)
-    return -(-per_batch // -(-per_batch // LONGEST_CHUNK))
-
-
-def _batches(draws: int, populations: int) -> tuple[int, int]:
+def batched(draws: int, populations: int) -> tuple[int, int]:
     """Return the number of batches of a population, and of draws in each."""
     batches = FOLDS * min(5 if populations == 1 else 4, draws // FOLDS)
     return batches, -(-draws // batches)
+
+
+def chunk_length(draws: int) -> int:
+    """Return the length of the chunks that so many draws are cut into, nearly equal ones."""
+    return -(-draws // -(-draws // LONGEST_CHUNK))
 
 
 def _bytes(size: int, rungs: int) -> int:

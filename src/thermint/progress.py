@@ -56,11 +56,11 @@ class Progress:
 
         return iterated
 
-    def sampling(self, total: int, answer: Callable[[Run], str]) -> Callable[[int, Run], None]:
-        """Announce draws; call the result with their number and what there is, for ``answer`` to print."""
+    def sampling(self, total: int, answer: Callable[[Run], str]) -> Callable[[int, Callable[[], Run]], None]:
+        """Announce draws; call the result with their number and how to get what there is, for ``answer`` to print."""
 
-        def drawn(draws: int, run: Run) -> None:
+        def drawn(draws: int, run: Callable[[], Run]) -> None:
             if self._bar:
-                self._bar.update(self._task, description="sampling", completed=draws, total=total, answer=answer(run))
+                self._bar.update(self._task, description="sampling", completed=draws, total=total, answer=answer(run()))
 
         return drawn

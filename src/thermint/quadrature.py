@@ -42,13 +42,12 @@ def lobatto(ladder: Ladder) -> Weights:
         ValueError: the ladder has other nodes than `thermint.ladders.lobatto`.
     """
     n = len(ladder)
-    nodes = ladders.lobatto(n)
-    if not np.allclose(ladder, nodes, rtol=0, atol=1e-9):
+    if not ladders.is_lobatto(ladder):
         raise ValueError(
             f'rule = "lobatto" integrates on Gauss-Lobatto nodes only: use ladder=thermint.ladders.lobatto({n}), or '
             'rule="second-order" with this ladder.'
         )
-    mean = 1 / (n * (n - 1) * Legendre.basis(n - 1)(2 * nodes - 1) ** 2)
+    mean = 1 / (n * (n - 1) * Legendre.basis(n - 1)(2 * ladders.lobatto(n) - 1) ** 2)
     return mean, np.zeros_like(mean)
 
 

@@ -20,7 +20,8 @@ from scipy import special
 from threadpoolctl import threadpool_limits
 
 from thermint.draws import Array as AnyArray
-from thermint.draws import Draws
+from thermint.draws import Draws, locate
+from thermint.frame import moments
 from thermint.linalg import one_thread
 from thermint.model import Model
 
@@ -29,12 +30,8 @@ MOST_DRAWS = 4000  # that a fit looks at
 WIDENINGS = (1.0, 1.1, 1.2, 1.35, 1.6, 2.0, 3.0)  # of the covariance
 MARGIN = 1.1  # of the covariance, beyond what fits best: a path prefers a start that is too wide to one too narrow
 FREEDOMS = (None, 30, 15, 8, 5)  # degrees of freedom of a Student-t; None is the normal; fewer overflow on log scales
-NORMAL_ENOUGH = (
-    3.0  # mean square of the whitened score, up to which no mixture is tried; two modes 3 s.d. apart have it
-)
-SMALLEST = (
-    0.05  # variance of a mode, relative to all draws', in the search for modes: chains of few draws look too narrow
-)
+NORMAL_ENOUGH = 3.0  # mean square of the whitened score, up to which no split is tried; modes 3 s.d. apart have it
+SMALLEST = 0.05  # variance of a mode, relative to all draws', in the search for modes: short chains look too narrow
 WORTHWHILE = 0.1  # nats a draw by which another component must improve the held-out fit
 
 
@@ -161,13 +158,8 @@ def fitted_reference(model: Model, draws: Draws) -> Model:
         >>> abs(result.log_evidence - thermint.paper.linear.log_evidence()) < 0.01
         True
     """
-    position, score = located(draws)
+    _, position, score = locate(draws)
     return with_reference(model, fit(position[:, :, -1], score[:, :, -1]))
-
-
-def located(draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-    """Positions, and gradients of the log posterior density there, [population, draw, rung, d] each."""
-    return np.asarray(draws.position), np.asarray(draws.grad_log_prior) + np.asarray(draws.grad_log_likelihood)
 
 
 def fit(position: np.ndarray, score: np.ndarray) -> Mixture:
@@ -192,9 +184,7 @@ def _fit(position: np.ndarray, score: np.ndarray) -> Mixture:
     s = [score[:, half].reshape(-1, d) for half in halves]
     both, scores = np.concatenate(x), np.concatenate(s)
     edge = len(x[0])
-    with threadpool_limits(1), warnings.catch_warnings():  # see `one_thread`; scikit-learn brings libraries of its own
-        warnings.simplefilter("ignore")  # draws that are all alike, and the like: the held-out fit judges
-        labels = _modes(both, scores, (np.arange(len(both)) >= edge).astype(int))
+    labels = _modes(both, scores, (np.arange(len(both)) >= edge).astype(int))
     components = labels.max() + 1
     held_out = [
         _log_components(make_mixture(*_moments(x[fitted], s[fitted], labels[half], components)), x[1 - fitted])
@@ -241,16 +231,6 @@ def _moments(
     return weight / weight.sum(), np.stack(mean), np.stack(covariance)
 
 
-def _shrunk(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of draws x[n, d], and Cholesky factor of their covariance, shrunk to its diagonal where draws are few."""
-    n, d = x.shape
-    mean, spread = x.mean(axis=0), x.std(axis=0)
-    spread = np.where(spread > 0, spread, 1.0)
-    scaled = (x - mean) / spread
-    weight = n / (n + 2 * d)
-    return mean, spread[:, None] * np.linalg.cholesky(weight * scaled.T @ scaled / n + (1 - weight) * np.eye(d))
-
-
 def _normal(x: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of draws x[n, d], with the help of their scores.
 
@@ -259,7 +239,7 @@ def _normal(x: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     fewer shrink the covariance to its diagonal, and the slope to that covariance's.
     """
     n, d = x.shape
-    mean, factor = _shrunk(x)
+    (mean,), (factor,) = moments(x[None])
     z, u = np.linalg.solve(factor, (x - mean).T).T, score @ factor
     du = u - u.mean(axis=0)
     cross = du.T @ z / n
@@ -288,31 +268,36 @@ def _modes(x: np.ndarray, score: np.ndarray, half: np.ndarray, room: int = MOST_
     whole = np.zeros(n, dtype=int)
     if room == 1 or min(np.sum(half == 0), np.sum(half == 1)) < 4 * (d + 1):
         return whole
-    mean, factor = _shrunk(x)
+    (mean,), (factor,) = moments(x[None])
     u = score @ factor
     if np.linalg.eigvalsh(u.T @ u / n)[-1] < NORMAL_ENOUGH * (1 + np.sqrt(d / n)) ** 4:
         return whole
-
-    from sklearn.mixture import GaussianMixture  # takes a second to import
-
-    z = np.linalg.solve(factor, (x - mean).T).T
-
-    def in_two(data: np.ndarray) -> GaussianMixture:
-        # A mode of few draws is easily missed: start once from the draw that is farthest from all.
-        farthest = data[np.argmax(np.sum(data**2, axis=1))]
-        starts: list[dict[str, Any]] = [{"n_init": 3}, {"means_init": np.stack([np.zeros(d), farthest])}]
-        fits = [GaussianMixture(2, random_state=0, reg_covar=SMALLEST, **start).fit(data) for start in starts]
-        return max(fits, key=lambda one: one.lower_bound_)
-
-    def gain(train: np.ndarray, test: np.ndarray) -> float:
-        return in_two(train).score(test) - GaussianMixture(1, reg_covar=SMALLEST).fit(train).score(test)
-
-    if np.mean([gain(z[half == i], z[half != i]) for i in (0, 1)]) < WORTHWHILE:
+    side = _split(np.linalg.solve(factor, (x - mean).T).T, half)
+    if side is None:
         return whole
-    side = in_two(z).predict(z)
     labels = whole
     for part in (0, 1):
         those = side == part
         taken = labels.max() + 1 if part else 0
         labels[those] = taken + _modes(x[those], score[those], half[those], room - 1 if part == 0 else room - taken)
     return np.unique(labels, return_inverse=True)[1]
+
+
+def _split(z: np.ndarray, half: np.ndarray) -> np.ndarray | None:
+    """Split whitened draws z[n, d] in two, 0 and 1: [n]; None unless that fits held-out halves better."""
+    from sklearn.mixture import GaussianMixture  # takes a second to import
+
+    def in_two(data: np.ndarray) -> GaussianMixture:
+        # A mode of few draws is easily missed: start once from the draw that is farthest from all.
+        farthest = data[np.argmax(np.sum(data**2, axis=1))]
+        starts: list[dict[str, Any]] = [{"n_init": 3}, {"means_init": np.stack([np.zeros(z.shape[1]), farthest])}]
+        fits = [GaussianMixture(2, random_state=0, reg_covar=SMALLEST, **start).fit(data) for start in starts]
+        return max(fits, key=lambda one: one.lower_bound_)
+
+    def gain(train: np.ndarray, test: np.ndarray) -> float:
+        return in_two(train).score(test) - GaussianMixture(1, reg_covar=SMALLEST).fit(train).score(test)
+
+    with threadpool_limits(1), warnings.catch_warnings():  # see `one_thread`; scikit-learn brings libraries of its own
+        warnings.simplefilter("ignore")  # draws that are all alike, and the like: the held-out fit judges
+        worthwhile = np.mean([gain(z[half == i], z[half != i]) for i in (0, 1)]) >= WORTHWHILE
+        return in_two(z).predict(z) if worthwhile else None

@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thermint.draws import Draws
+from thermint.draws import Draws, Located, join, locate
 from thermint.frame import Frame
 from thermint.gram import Gram
 from thermint.ladders import Ladder
 from thermint.plan import Plan
-from thermint.reference import located
 from thermint.sampler import Sampler
 
 MOST_LOCATED = 4000  # draws whose positions are kept, of all rungs and populations
@@ -26,14 +25,6 @@ class Moves(NamedTuple):
     invalid: float  # share of moves at which the model was NaN or +inf
 
 
-class Located(NamedTuple):
-    """Draws with their places."""
-
-    g: np.ndarray  # log likelihood, [population, draw, rung]
-    position: np.ndarray  # [population, draw, rung, d]
-    score: np.ndarray  # gradient of the log posterior density, likewise
-
-
 class Run(NamedTuple):
     """All that is kept of the draws of a path."""
 
@@ -45,14 +36,14 @@ class Run(NamedTuple):
     some: Located  # of the draws
 
 
-def run(sampler: Sampler, frame: Frame, plan: Plan, on_batch: Callable[[int, Run], None]) -> Run:
+def run(sampler: Sampler, frame: Frame, plan: Plan, on_batch: Callable[[int, Callable[[], Run]], None]) -> Run:
     """Draw what the plan says.
 
     Args:
         sampler: after its warm-up.
         frame: the coordinates of the features.
         plan: how many draws, and which features.
-        on_batch: called after each batch with the number of draws and what there is so far.
+        on_batch: called after each batch with the number of draws, and a function that puts together what there is.
     """
     populations = sampler.last.log_prior.shape[0]
     gram = plan.empty(frame, populations)
@@ -64,7 +55,7 @@ def run(sampler: Sampler, frame: Frame, plan: Plan, on_batch: Callable[[int, Run
 
     def so_far() -> Run:
         g = np.concatenate(traces, axis=1)
-        return Run(sampler.ladder, plan, gram, g, moves, concatenated(some))
+        return Run(sampler.ladder, plan, gram, g, moves, join(some))
 
     for batch in range(plan.batches):
         pieces = []
@@ -76,18 +67,8 @@ def run(sampler: Sampler, frame: Frame, plan: Plan, on_batch: Callable[[int, Run
             some.append(Located(*(np.array(a[:, -drawn % thinning :: thinning]) for a in locate(piece))))
             drawn += plan.length
         moves.append(average(pieces))
-        on_batch(drawn, so_far())
+        on_batch(drawn, so_far)
     return so_far()
-
-
-def locate(draws: Draws) -> Located:
-    """Take from draws what fitting a reference needs."""
-    return Located(np.asarray(draws.log_likelihood), *located(draws))
-
-
-def concatenated(pieces: list[Located]) -> Located:
-    """Join along the draw axis."""
-    return Located(*(np.concatenate(parts, axis=1) for parts in zip(*pieces, strict=True)))
 
 
 def moves_of(draws: Draws) -> Moves:

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax import Array
-from scipy import special
 
 from thermint import ladders
-from thermint.draws import Draws, concatenate
+from thermint.draws import Draws, Located, concatenate, join, locate
 from thermint.errors import batch_error
-from thermint.estimators.mbar import mbar, reweighted
+from thermint.estimators.mbar import log_mixture, mbar, rule_error
 from thermint.estimators.stepping_stone import bridge
 from thermint.frame import Frame
 from thermint.kernels import Kernel, mala, mmala
@@ -21,8 +20,8 @@ from thermint.ladders import Ladder
 from thermint.model import Model
 from thermint.population import Swap
 from thermint.quadrature import lobatto
-from thermint.reference import Mixture, fit, located, with_reference
-from thermint.run import Located, Run, concatenated, locate
+from thermint.reference import Mixture, fit, with_reference
+from thermint.run import Run
 from thermint.sampler import Sampler, make_sampler
 from thermint.warmup import SHORT, STEPS_ONLY
 
@@ -45,7 +44,7 @@ class Scout(NamedTuple):
     position: np.ndarray  # draws of the posterior from chains that come from everywhere, [chain, draw, d]
     score: np.ndarray  # of these draws, likewise
     log_evidence: float
-    error: float
+    standard_error: float
     degrees_of_freedom: float
     evaluations: int
 
@@ -115,14 +114,9 @@ def _far_apart(x: np.ndarray, number: int) -> np.ndarray:
 
 def _arrived(pieces: list[Draws]) -> tuple[np.ndarray, np.ndarray]:
     """Positions and scores of chains, [chain, draw, d], but those that are still far from where others are."""
-    position, score = (
-        np.concatenate([np.moveaxis(a, 2, 1).reshape(-1, *a.shape[1:2], a.shape[-1]) for a in parts])
-        for parts in zip(*(located(piece) for piece in pieces), strict=True)
-    )
-    log_joint = np.concatenate(
-        [np.asarray(piece.log_prior + piece.log_likelihood).mean(axis=1).ravel() for piece in pieces]
-    )
-    arrived = log_joint > log_joint.max() - (20 + 2 * position.shape[-1])
+    log_joint = np.stack([np.asarray(piece.log_prior + piece.log_likelihood).mean(axis=1) for piece in pieces])
+    _, position, score = (np.stack(parts).swapaxes(2, 3) for parts in zip(*map(locate, pieces), strict=True))
+    arrived = log_joint > log_joint.max() - (20 + 2 * position.shape[-1])  # [piece, population, rung]
     return position[arrived], score[arrived]
 
 
@@ -172,7 +166,7 @@ def settle(
         warm = _warm_up(model, fit(position, score), rungs, kernel, key=jax.random.fold_in(key, pilot), **options)
         pieces = [warm.sampler.last, *(warm.sampler.chunk() for _ in range(-(-PILOT_DRAWS // length)))]
         evaluations += warm.sampler.evaluations
-        found = concatenated([locate(piece) for piece in pieces])
+        found = join([locate(piece) for piece in pieces])
         position, score = _posterior(found, rungs)
         before, distance = distance, float(found.g[..., -1].mean() - found.g[..., 0].mean())
         if distance < CLOSE or distance > 0.7 * before:
@@ -201,8 +195,8 @@ def _posterior(found: Located, ladder: Ladder) -> tuple[np.ndarray, np.ndarray]:
         log_z = mbar(found.g, ladder, 2).log_z
     except ValueError:  # hardly any overlap: what there is
         return found.position[:, :, -1], found.score[:, :, -1]
-    log_weight = (g - special.logsumexp(ladder * g[..., None] - log_z, axis=-1)).reshape(len(g), -1)
-    weight = np.exp(log_weight - log_weight.max()).ravel()
+    log_weight = (g - log_mixture(g, log_z, ladder)).ravel()
+    weight = np.exp(log_weight - log_weight.max())
     # Systematic resampling, in the order of time, so that a half of these is of a half of the draws.
     steps = (np.arange(weight.size) + 0.5) / weight.size
     chosen = np.searchsorted(np.cumsum(weight) / weight.sum(), steps)
@@ -235,18 +229,14 @@ def reference_frame(mixture: Mixture, frame: Frame) -> Frame:
 
 
 def _enough(g: np.ndarray, ladder: Ladder, tolerance: float) -> Ladder:
-    """Choose as many Lobatto rungs as it takes to integrate the curve that a pilot's draws show to the tolerance.
-
-    The curve is the one of all draws reweighted to any t, which has no noise that differs from one t to another.
-    """
+    """Choose as many Lobatto rungs as it takes to integrate the curve that a pilot's draws show to the tolerance."""
     g = g[:, :: -(-g.size // MOST_REWEIGHTED)]
     try:
-        ratios = mbar(g, ladder, 2)
+        log_z = mbar(g, ladder, 2).log_z
     except ValueError:  # hardly any overlap
         return ladders.lobatto(RUNGS[-1])
     for rungs in RUNGS[:-1]:
         nodes = ladders.lobatto(rungs)
-        mean, _ = reweighted(g, ratios.log_z, ladder, nodes)
-        if abs(lobatto(nodes)[0] @ mean - ratios.value) < tolerance:
+        if rule_error(lobatto, nodes, g, log_z, ladder) < tolerance:
             return nodes
     return ladders.lobatto(RUNGS[-1])

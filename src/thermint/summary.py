@@ -13,11 +13,11 @@ from thermint import diagnostics
 from thermint.control import Controlled, control, largest_z, mean_zero, uncontrolled
 from thermint.errors import BatchError, batch_error, largest_share
 from thermint.estimators.bridge import controlled_bridge
-from thermint.estimators.mbar import mbar, reweighted
+from thermint.estimators.mbar import mbar, rule_error
 from thermint.estimators.stepping_stone import Ratios, backward, bridge, forward
-from thermint.estimators.thermodynamic import integrate
+from thermint.estimators.thermodynamic import Integral, integrate
 from thermint.gram import LARGEST_EXPONENT
-from thermint.quadrature import RULES, Rule, quadrature_error
+from thermint.quadrature import RULES, Rule
 from thermint.result import Evidence, plus_minus
 from thermint.run import Run
 
@@ -48,23 +48,20 @@ def summarise(run: Run, *, method: str, evaluations: int, begin: float, settings
     controlled = _control(run, plain, ess, outside[:, :, 1:].mean(), warnings)
     integral = integrate(controlled, number, gram.frame, ladder, rule)
     ratios = _ratios(run, controlled, plain, method)
+    quadrature = _quadrature_error(run, ratios, rule, integral)
     # Coefficients fitted in sample make the batches look more alike than they are: the error comes from other draws.
     series = {"cti": integral.series} | {name: ratio.series for name, ratio in ratios.items()}
     if not plan.crossfit and controlled.degree.any():
         fitted = control(gram, plan.sizes, fixed=plan.fixed, crossfit=True)
         series["cti"] = integrate(fitted, number, gram.frame, ladder, rule).series
-        series["bridge"] = controlled_bridge(fitted, plain, number, gram.frame, ladder).series
+        series["bridge"] = _bridge(run, fitted, plain).series
 
     # The path starts at the prior given a likelihood that is not zero; the prior mass of that is part of the evidence.
     supported = 1 - outside[:, :, 0]
     _check_supported(supported.mean() * float(number.sum()) * g.shape[0], warnings)
     log_supported = float(np.log(supported.mean()))
-    if np.ptp(supported) > 0:
-        series = {
-            name: one + supported / supported.mean() for name, one in series.items() if one.shape == supported.shape
-        } | {name: one for name, one in series.items() if one.shape != supported.shape}
+    series = {name: one + supported / supported.mean() for name, one in series.items()}
     errors = {name: batch_error(one) for name, one in series.items()}
-    quadrature = _quadrature_error(run, ratios, rule, integral.mean, integral.variance)
     values = {"cti": integral.value} | {name: ratio.value for name, ratio in ratios.items()}
     total = {name: errors[name].error for name in values} | {"cti": float(np.hypot(errors["cti"].error, quadrature))}
     estimates = pd.DataFrame(
@@ -72,8 +69,9 @@ def summarise(run: Run, *, method: str, evaluations: int, begin: float, settings
         index=pd.Index(list(values), name="method"),
     ).astype(float)
 
+    swap_rate = diagnostics.swap_rates(g, ladder)
     if method == "auto":
-        overlap = np.nanmin(diagnostics.swap_rates(g, ladder)) > 0.1
+        overlap = np.nanmin(swap_rate) > 0.1
         method = "bridge" if overlap and total["bridge"] < CLEARLY * total["cti"] else "cti"
     chosen = METHODS[method]
     mc = errors[chosen]
@@ -99,7 +97,7 @@ def summarise(run: Run, *, method: str, evaluations: int, begin: float, settings
             "ratio": controlled.residual[:, 0] / np.where(variance > 0, variance, 1.0),
             "degree": controlled.degree[:, 0],
             "acceptance": acceptance.mean(axis=(0, 1)),
-            "swap_rate": diagnostics.swap_rates(g, ladder),
+            "swap_rate": swap_rate,
             "ess": ess,
             "r_hat": r_hat,
         }
@@ -143,41 +141,36 @@ def so_far(run: Run) -> str:
 
 def _ratios(run: Run, controlled: Controlled, plain: Controlled, method: str) -> dict[str, Ratios]:
     """Estimate by ratios of normalising constants, in every way that there is."""
-    g, ladder = run.g, run.ladder
-    batches = min(run.plan.batches, g.shape[1])
-    frame = run.gram.frame
-    away = np.abs(g - np.asarray(frame.centre)).max(axis=(0, 1))
-    if np.max(np.diff(ladder) * np.maximum(away[:-1], away[1:]) / 2) < LARGEST_EXPONENT:
-        meeting = controlled_bridge(controlled, plain, np.asarray(run.gram.number), frame, ladder)
-    else:  # the Gram has clipped them; the traces have not
-        meeting = bridge(g, ladder, batches)
-    found = {
-        "bridge": meeting,
-        "forward": forward(g, ladder, batches),
-        "backward": backward(g, ladder, batches),
-    }
+    found = {"bridge": _bridge(run, controlled, plain)}
+    for name, stones in (("forward", forward), ("backward", backward)):
+        found[name] = stones(run.g, run.ladder, run.plan.batches)
     try:
         # For the quadrature error some draws will do; the answer takes all that there are.
-        thinning = 1 if method == "mbar" else -(-g.size // MOST_REWEIGHTED)
-        found["mbar"] = mbar(g[:, ::thinning], ladder, min(batches, -(-g.shape[1] // thinning)))
+        found["mbar"] = mbar(run.g if method == "mbar" else _some(run), run.ladder, run.plan.batches)
     except ValueError:
         if method == "mbar":
             raise
     return found
 
 
-def _quadrature_error(run: Run, ratios: dict[str, Ratios], rule: Rule, mean: np.ndarray, variance: np.ndarray) -> float:
-    """Estimate the quadrature error: how far the rule is from the integral of the curve that the draws show.
+def _bridge(run: Run, controlled: Controlled, plain: Controlled) -> Ratios:
+    """Estimate by the bridge form, with control variates unless the Gram has clipped the exponentials."""
+    away = np.abs(run.g - np.asarray(run.gram.frame.centre)).max(axis=(0, 1))
+    if np.max(np.diff(run.ladder) * np.maximum(away[:-1], away[1:]) / 2) < LARGEST_EXPONENT:
+        return controlled_bridge(controlled, plain, np.asarray(run.gram.number), run.gram.frame, run.ladder)
+    return bridge(run.g, run.ladder, run.plan.batches)
 
-    That curve, E_t[g] from the draws of all rungs reweighted to t, is the derivative of the one by which MBAR estimates
-    log Z: rule and integral see the same noise. Where rungs do not overlap there is none; the rules' own estimates do.
-    """
+
+def _some(run: Run) -> np.ndarray:
+    """Thin the trace of g to what MBAR needs for a quadrature error, but for no less than a draw in each batch."""
+    return run.g[:, :: min(-(-run.g.size // MOST_REWEIGHTED), run.g.shape[1] // run.plan.batches)]
+
+
+def _quadrature_error(run: Run, ratios: dict[str, Ratios], rule: Rule, integral: Integral) -> float:
+    """Estimate the quadrature error by MBAR; where rungs do not overlap there is none, and the rule's own will do."""
     if "mbar" not in ratios:
-        return quadrature_error(rule, run.ladder, mean, variance)
-    g = run.g[:, :: -(-run.g.size // MOST_REWEIGHTED)]
-    curve, slope = reweighted(g, ratios["mbar"].log_z, run.ladder, run.ladder)
-    mean_weights, variance_weights = rule(run.ladder)
-    return abs(float(mean_weights @ curve + variance_weights @ slope) - ratios["mbar"].value)
+        return integral.quadrature_error
+    return rule_error(rule, run.ladder, _some(run), ratios["mbar"].log_z, run.ladder)
 
 
 def _control(run: Run, plain: Controlled, ess: np.ndarray, outside: float, warnings: list[str]) -> Controlled:

@@ -22,6 +22,7 @@ from numpy.polynomial import chebyshev
 
 from thermint.estimators.stepping_stone import Ratios, batch_means, bridge
 from thermint.ladders import Ladder
+from thermint.quadrature import Rule
 
 NODES = 16
 BLOCK = 2048  # points that are worked on at a time
@@ -76,9 +77,7 @@ def reweighted(g: np.ndarray, log_z: np.ndarray, ladder: Ladder, t: np.ndarray) 
     """
     centre = np.median(g[..., -1])
     y = (g - centre).ravel()
-    mixture = np.full(len(y), -np.inf)  # log density of all rungs together, relative to the prior's
-    for t_k, log_z_k in zip(ladder, log_z - centre * ladder, strict=True):
-        mixture = np.logaddexp(mixture, t_k * y - log_z_k)
+    mixture = log_mixture(y, log_z - centre * ladder, ladder)
 
     def mean_and_variance(t: float) -> tuple[float, float]:
         log_weight = t * y - mixture
@@ -89,6 +88,32 @@ def reweighted(g: np.ndarray, log_z: np.ndarray, ladder: Ladder, t: np.ndarray) 
 
     mean, variance = np.array([mean_and_variance(one) for one in t]).reshape(-1, 2).T
     return mean, variance
+
+
+def log_mixture(g: np.ndarray, log_z: np.ndarray, ladder: Ladder) -> np.ndarray:
+    """Log density, up to a constant, of the draws of all rungs thrown together, relative to the prior's: at each g."""
+    total = np.full(g.shape, -np.inf)
+    for t, log_z_t in zip(ladder, log_z, strict=True):
+        total = np.logaddexp(total, t * g - log_z_t)
+    return total
+
+
+def rule_error(rule: Rule, nodes: Ladder, g: np.ndarray, log_z: np.ndarray, ladder: Ladder) -> float:
+    """How far a quadrature rule is from the integral of the curve E_t[g] that draws show.
+
+    That curve, from the draws of all rungs reweighted to t, is the derivative of the one by which MBAR estimates log Z:
+    rule and integral see the same noise.
+
+    Args:
+        rule: of quadrature.
+        nodes: where it integrates; need not be those of the draws.
+        g: log likelihood, [population, draw, rung]; a thinned trace will do.
+        log_z: [rung], from `mbar`.
+        ladder: inverse temperatures of the draws.
+    """
+    mean, variance = reweighted(g, log_z, ladder, nodes)
+    mean_weights, variance_weights = rule(nodes)
+    return abs(float(mean_weights @ mean + variance_weights @ variance - log_z[-1]))
 
 
 @jax.jit
