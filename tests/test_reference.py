@@ -211,6 +211,18 @@ def test_a_far_narrow_mode_of_three_per_cent(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_mode_that_one_chain_of_256_has_found(seed: int) -> None:
+    d = 8
+    position, score = normal_sample(np.full(d, 4.0), np.eye(d), 255, 25, seed)
+    alone, its_score = normal_sample(np.full(d, -4.0), 0.25 * np.eye(d), 1, 25, seed)
+    fitted = fit(np.concatenate([position, alone]), np.concatenate([score, its_score]))
+    assert fitted.components == 2
+    k = int(np.asarray(fitted.mean)[:, 0].argmin())
+    assert away(fitted, np.full(d, -4.0), 0.25 * np.eye(d), k) < 0.5
+    assert np.exp(fitted.log_weight)[k] > 0.04  # enough to be visited
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_one_skewed_mode_stays_one(seed: int) -> None:
     assert fit(*skewed_sample(SKEWED_2, 0.0, 4, 500, seed)).components == 1  # logarithms of exponential variables
 

@@ -31,6 +31,7 @@ WIDENINGS = (1.0, 1.1, 1.2, 1.35, 1.6, 2.0, 3.0)  # of the covariance
 MARGIN = 1.1  # of the covariance, beyond what fits best: a path prefers a start that is too wide to one too narrow
 FREEDOMS = (None, 30, 15, 8, 5)  # degrees of freedom of a Student-t; None is the normal; fewer overflow on log scales
 NORMAL_ENOUGH = 3.0  # mean square of the whitened score, up to which no split is tried; modes 3 s.d. apart have it
+OUTLYING = 2.0  # squared whitened length of a draw, relative to the largest of so many normal ones, likewise
 SMALLEST = 0.05  # variance of a mode, relative to all draws', in the search for modes: short chains look too narrow
 WORTHWHILE = 0.1  # nats a draw by which another component must improve the held-out fit
 
@@ -256,7 +257,8 @@ def _modes(x: np.ndarray, score: np.ndarray, half: np.ndarray, room: int = MOST_
     """Label every draw with the mode it belongs to, by splitting in two as long as that fits held-out draws better.
 
     In coordinates where the draws have unit covariance, the mean square of the score is at least one in every direction
-    and is one for a normal density only. Where modes are far apart it is large; only then is a split tried.
+    and is one for a normal density only. Where modes are far apart it is large; where one of them has few draws, these
+    lie far from all others and the score of some points away from there, as in no tail. Only then is a split tried.
 
     Args:
         x: draws, [n, d].
@@ -269,10 +271,12 @@ def _modes(x: np.ndarray, score: np.ndarray, half: np.ndarray, room: int = MOST_
     if room == 1 or min(np.sum(half == 0), np.sum(half == 1)) < 4 * (d + 1):
         return whole
     (mean,), (factor,) = moments(x[None])
-    u = score @ factor
-    if np.linalg.eigvalsh(u.T @ u / n)[-1] < NORMAL_ENOUGH * (1 + np.sqrt(d / n)) ** 4:
+    z, u = np.linalg.solve(factor, (x - mean).T).T, score @ factor
+    smooth = np.linalg.eigvalsh(u.T @ u / n)[-1] < NORMAL_ENOUGH * (1 + np.sqrt(d / n)) ** 4
+    outlying = np.sum(z**2, axis=1) > OUTLYING * special.chdtri(d, 1 / n)
+    if smooth and not np.any(np.sum(z * u, axis=1)[outlying] > 0):
         return whole
-    side = _split(np.linalg.solve(factor, (x - mean).T).T, half)
+    side = _split(z, half)
     if side is None:
         return whole
     labels = whole

@@ -28,7 +28,7 @@ from thermint.warmup import SHORT, STEPS_ONLY
 SCOUT_RUNGS = 16
 SCOUT_DRAWS = 100  # per rung and population, after warm-up
 SCOUT_CHUNK = 25
-DESCENTS = 4  # chains from each rung of each population
+DESCENTS = 2  # chains from each rung of each population, and as many from draws of the prior
 DESCENT_CHUNKS = 2  # that each of them makes at t = 1
 PILOT_DRAWS = 100
 MOST_PILOTS = 6
@@ -78,7 +78,8 @@ def scout(
     # Prior draws without likelihood are part of the evidence; the path starts where there is some.
     supported = 1 - np.asarray(draws.outside)[:, :, 0].mean()
     value = ratios.value + float(np.log(max(supported, 1 / g[..., 0].size)))
-    starts = _scattered(np.asarray(draws.position), DESCENTS)
+    places = np.asarray(draws.position)
+    starts = np.concatenate([_scattered(places, DESCENTS), _of_the_prior(places, DESCENTS)])
     position, score = _arrived([sampler.descend(start, DESCENT_CHUNKS) for start in starts])
     return Scout(draws, position, score, value, error.error, error.degrees_of_freedom, sampler.evaluations)
 
@@ -99,6 +100,17 @@ def _scattered(position: np.ndarray, times: int) -> np.ndarray:
         x = position[:, :, rung].reshape(-1, d)
         chosen[rung] = x[_far_apart(x, times * populations)]
     return np.moveaxis(chosen.reshape(rungs, times, populations, d), 0, 2)
+
+
+def _of_the_prior(position: np.ndarray, times: int) -> np.ndarray:
+    """Choose draws of the prior, rung 0, likewise: a narrow mode that no other rung has visited yet pulls some of them.
+
+    Two modes whose widths differ by a factor of two, in 8 dimensions: 2 seeds of 36 missed one without these.
+    """
+    populations, _, rungs, d = position.shape
+    number = times * populations * rungs
+    x = position[:, :, 0].reshape(-1, d)
+    return x[np.arange(number) * len(x) // number].reshape(times, populations, rungs, d)
 
 
 def _far_apart(x: np.ndarray, number: int) -> np.ndarray:
