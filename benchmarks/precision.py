@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from typing import Any, NamedTuple
 
@@ -36,8 +37,8 @@ GOALS = {
     "linear-20": Goal(1e-3, 200_000),
     "linear-50": Goal(1e-3, 200_000),
     "logistic-50": Goal(1e-2, 400_000),
-    "goodwin-3": Goal(3e-3, 100_000),
-    "goodwin-4": Goal(3e-3, 100_000),
+    "goodwin-3": Goal(3e-3, 100_000, {"max_evaluations": 100_000}),
+    "goodwin-4": Goal(3e-3, 100_000, {"max_evaluations": 100_000}),
     "two-modes": Goal(5e-3, 500_000),
     "four-modes": Goal(5e-3, 500_000),
     "student": Goal(1e-2, 200_000),
@@ -53,6 +54,9 @@ def main() -> None:
     names = options.problems or (["radiata-1", "four-modes"] if options.quick else list(GOALS))
     seeds = 3 if options.quick else options.seeds
     print(f"thermint.evidence(model, seed=0 ... {seeds - 1}), otherwise default options; {os.cpu_count()} cores")
+    for name in names:
+        if GOALS[name].options:
+            print(f"{name}: with {', '.join(f'{key}={value}' for key, value in GOALS[name].options.items())}")
     print(
         f"{'problem':12} {'d':>3} {'RMSE':>9} {'goal':>7} {'error':>9} {'coverage':>8} {'warned':>6} "
         f"{'evaluations':>11} {'at most':>8} {'CPU s':>6} {'compile s':>9}  truth"
@@ -70,6 +74,8 @@ def line(name: str, seeds: int) -> None:
         results.append(thermint.evidence(problem.model, seed=seed, progress=False, **goal.options))
         wall.append(time.perf_counter() - start)
         cpu.append(time.process_time() - start_cpu)
+        off = results[-1].log_evidence - problem.log_evidence
+        print(f"{name}, seed {seed}: off by {off:+.2g}, error {results[-1].standard_error:.2g}", file=sys.stderr)
     deviation = np.array([result.log_evidence for result in results]) - problem.log_evidence
     intervals = np.array([result.interval() for result in results])
     inside = (intervals[:, 0] <= problem.log_evidence) & (problem.log_evidence <= intervals[:, 1])
