@@ -179,27 +179,27 @@ def test_rungs_with_nothing_in_common_have_an_error_to_match() -> None:
 def test_all_methods_agree() -> None:
     draws = exact_draws(SKEWED_2, 9)
     results = {
-        method: thermint.estimate(draws, method=method) for method in ("cti", "bridge", "stepping-stone", "mbar")
+        method: thermint.estimate(draws, method=method) for method in ("cti", "bridge", "stepping-stone", "mbar", "ais")
     }
     for method, result in results.items():
         assert abs(z_of(result, SKEWED_2)) < 4, method
         assert result.settings["method"] == method
         table = result.estimates
-        assert list(table.index) == ["cti", "bridge", "forward", "backward", "mbar"]
+        assert list(table.index) == ["cti", "bridge", "forward", "backward", "mbar", "ais"]
         row = table.loc[METHODS[method]]
         assert (row.log_evidence, row.standard_error) == (result.log_evidence, result.standard_error)
         np.testing.assert_allclose(table, results["cti"].estimates, rtol=1e-12)  # the same whichever is the answer
         assert (result.quadrature_error > 0) == (method == "cti")
-    assert len({result.log_evidence for result in results.values()}) == 4
+    assert len({result.log_evidence for result in results.values()}) == 5
     table = results["cti"].estimates
     for one in table.index:
         for other in table.index:
             apart = abs(table.log_evidence[one] - table.log_evidence[other])
             assert apart <= 4 * np.hypot(table.standard_error[one], table.standard_error[other]), (one, other)
-    assert table.standard_error["bridge"] < table.standard_error[["forward", "backward", "mbar"]].min() / 2
+    assert table.standard_error["bridge"] < table.standard_error[["forward", "backward", "mbar", "ais"]].min() / 2
 
 
 def test_an_unknown_method_is_refused_by_name() -> None:
-    known = "'cti', 'bridge', 'stepping-stone', 'mbar'"
+    known = "'cti', 'bridge', 'stepping-stone', 'mbar', 'ais', 'cais'"
     with pytest.raises(ValueError, match=f"method = 'harmonic': it must be one of {known}"):
         thermint.estimate(exact_draws(NORMAL, 10), method="harmonic")

@@ -39,7 +39,7 @@ def test_json_has_the_fields_of_evidence():
     fields = json.loads(result.output)
     assert abs(fields["log_evidence"] - linear.log_evidence()) < 5 * fields["standard_error"]
     assert len(fields["rungs"]["t"]) == len(fields["settings"]["ladder"])
-    assert set(fields["estimates"]["method"]) == {"cti", "bridge", "forward", "backward", "mbar"}
+    assert set(fields["estimates"]["method"]) == {"cti", "bridge", "forward", "backward", "mbar", "ais"}
     assert fields["rungs"]["swap_rate"][-1] is None  # NaN is no JSON
     assert fields["settings"]["draws"] == 20
     assert fields["settings"]["seed"] == 0

@@ -10,6 +10,7 @@ from thermint import _runtime as _runtime  # float64 and the compilation cache, 
 
 # isort: split
 from thermint import kernels, ladders, paper, swaps
+from thermint.annealing import anneal
 from thermint.draws import Draws
 from thermint.evidence import estimate, evidence, sample
 from thermint.model import Model
@@ -21,6 +22,7 @@ __all__ = [
     "Draws",
     "Evidence",
     "Model",
+    "anneal",
     "estimate",
     "evidence",
     "fitted_reference",

@@ -37,6 +37,17 @@ def swap_rates(g: np.ndarray, ladder: Ladder) -> np.ndarray:
     return np.append(np.exp(np.minimum(log_ratio, 0.0)).mean(axis=(0, 1)), np.nan)
 
 
+def invalid_warnings(share: float) -> list[str]:
+    """Say that the model could not be used at a share of the proposals, if there is one."""
+    if not share:
+        return []
+    return [
+        f"the model, or its gradient, was NaN or +inf at {share:.2%} of the proposals, which were rejected as if "
+        "the likelihood were zero there. Return -inf where it is, and guard divisions, logarithms and overflow "
+        "elsewhere."
+    ]
+
+
 def rung_warnings(rungs: pd.DataFrame) -> list[str]:
     """Look at the table of rungs and say what is wrong."""
     found = []

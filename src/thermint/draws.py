@@ -44,6 +44,10 @@ class Draws(NamedTuple):
         """Take the draws from ``start`` to ``stop`` of every population and rung."""
         return self._replace(**{name: a[:, start:stop] for name, a in self._series().items()})
 
+    def population(self, index: int) -> Draws:
+        """Take the draws of one population; the axis stays."""
+        return self._replace(**{name: a[index : index + 1] for name, a in self._series().items()})
+
     def _series(self) -> dict[str, Array]:
         return {name: a for name, a in self._asdict().items() if name != "ladder" and a is not None}
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from itertools import pairwise
 from typing import Any
 
 import jax
@@ -16,8 +15,7 @@ from scipy import stats
 
 from thermint import ladders
 from thermint._runtime import require_float64
-from thermint.draws import Draws, check_draws, concatenate, locate
-from thermint.frame import frame_of
+from thermint.draws import Draws, check_draws, concatenate
 from thermint.kernels import Kernel
 from thermint.ladders import Ladder, as_ladder
 from thermint.model import Model
@@ -27,7 +25,7 @@ from thermint.population import Swap
 from thermint.progress import Progress
 from thermint.quadrature import RULES
 from thermint.result import Evidence, plus_minus
-from thermint.run import Run, moves_of, run
+from thermint.run import Run, run, run_of
 from thermint.sampler import check_model, default_kernel, make_sampler
 from thermint.scouting import RUNGS, Scout, Settled, refit, scout, settle
 from thermint.summary import DISAGREEMENT, METHODS, so_far, summarise
@@ -95,8 +93,10 @@ def estimate(
     Args:
         draws: from every power posterior of a ladder.
         method: "cti", the controlled thermodynamic integral; "bridge", stepping stones in bridge form with the same
-            control variates, which has no quadrature error; "stepping-stone" or "mbar", without control variates.
-        degree: of the polynomial trial functions, 0 for none, or "auto".
+            control variates, which has no quadrature error; "stepping-stone", "mbar" or "ais" (annealed importance
+            sampling in equilibrium), without control variates; "cais", the last with control variates for all rungs
+            jointly, which gain little if anything.
+        degree: of the polynomial trial functions, 0 for none, or "auto", which is 1 for "cais".
         rule: quadrature along the ladder: "trapezoid", "second-order", or "lobatto". By default that of the ladder: the
             last for `ladders.lobatto`, else the second.
         crossfit: fit the coefficients to other draws than they are applied to. False is the paper's plug-in, which
@@ -125,20 +125,13 @@ def estimate(
         rule=rule_of(rule, ladder),
         crossfit=crossfit,
     )
-    gram = plan.empty(frame_of(draws), populations)
-    edges = np.linspace(0, number, plan.batches + 1).round().astype(int)
-    longest = np.diff(edges).max()
-    moves = []
-    for batch, (start, stop) in enumerate(pairwise(edges)):
-        # Batches may differ by one draw; a neighbour of weight 0 fills the shorter ones: one program serves all.
-        first = min(start, number - longest)
-        weight = np.arange(first, first + longest)
-        weight = ((weight >= start) & (weight < stop)).astype(float)
-        gram = plan.accumulate(gram, draws.block(first, first + longest), batch, weight)
-        moves.append(moves_of(draws.block(start, stop)))
-    some = locate(draws)
     return summarise(
-        Run(ladder, plan, gram, some.g, moves, some), method=method, evaluations=0, begin=begin, settings={}
+        run_of(draws, plan),
+        method=method,
+        evaluations=0,
+        begin=begin,
+        settings={},
+        draws=draws,
     )
 
 

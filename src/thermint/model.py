@@ -168,6 +168,11 @@ def usable(state: Evaluation) -> Array:
     return finite & jnp.all(jnp.isfinite(state.grad_log_likelihood)) & jnp.all(jnp.isfinite(state.grad_log_prior))
 
 
+def impossible(state: Evaluation) -> Array:
+    """Say whether the prior or the likelihood is zero."""
+    return jnp.minimum(state.log_likelihood, state.log_prior) == -jnp.inf
+
+
 def choose(condition: Array, new: Any, old: Any) -> Any:
     """Take ``new`` where the scalar condition holds, leaf by leaf."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)

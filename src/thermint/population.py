@@ -15,7 +15,7 @@ from thermint.draws import Draws
 from thermint.kernels import Kernel, Noise, Params
 from thermint.kernels.base import draw_noise
 from thermint.ladders import Ladder
-from thermint.model import Evaluation, Model, check_values, choose, evaluate, usable
+from thermint.model import Evaluation, Model, check_values, choose, evaluate, impossible, usable
 
 Swap = Callable[[Array, Array, Array, Array], Array]
 
@@ -70,7 +70,7 @@ def advance(
         # The rung at t = 0 is the prior where the likelihood is not zero.
         allowed = usable(info.proposal)
         moved = choose(t > 0, moved, choose(allowed, info.proposal, state))
-        outside = jnp.minimum(info.proposal.log_likelihood, info.proposal.log_prior) == -jnp.inf
+        outside = impossible(info.proposal)
         acceptance = jnp.where(t > 0, info.acceptance, allowed.astype(float))
         return moved, jnp.where(allowed | outside, acceptance, jnp.nan), outside.astype(float)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from thermint.draws import Draws, Located, join, locate
-from thermint.frame import Frame
+from thermint.frame import Frame, frame_of
 from thermint.gram import Gram
 from thermint.ladders import Ladder
 from thermint.plan import Plan
@@ -69,6 +70,24 @@ def run(sampler: Sampler, frame: Frame, plan: Plan, on_batch: Callable[[int, Cal
         moves.append(average(pieces))
         on_batch(drawn, so_far)
     return so_far()
+
+
+def run_of(draws: Draws, plan: Plan) -> Run:
+    """Take draws that there are already, in as many batches as the plan says."""
+    populations, number = draws.log_prior.shape[:2]
+    gram = plan.empty(frame_of(draws), populations)
+    edges = np.linspace(0, number, plan.batches + 1).round().astype(int)
+    longest = np.diff(edges).max()
+    moves = []
+    for batch, (start, stop) in enumerate(pairwise(edges)):
+        # Batches may differ by one draw; a neighbour of weight 0 fills the shorter ones: one program serves all.
+        first = min(start, number - longest)
+        weight = np.arange(first, first + longest)
+        weight = ((weight >= start) & (weight < stop)).astype(float)
+        gram = plan.accumulate(gram, draws.block(first, first + longest), batch, weight)
+        moves.append(moves_of(draws.block(start, stop)))
+    some = locate(draws)
+    return Run(np.asarray(draws.ladder), plan, gram, some.g, moves, some)
 
 
 def moves_of(draws: Draws) -> Moves:

@@ -15,7 +15,7 @@ from thermint import population as pop
 from thermint._runtime import require_float64
 from thermint.draws import Draws
 from thermint.frame import Frame
-from thermint.kernels import Kernel, hmc, mala
+from thermint.kernels import Kernel, Params, hmc, mala
 from thermint.ladders import Ladder
 from thermint.model import Model, check_shapes
 from thermint.population import Population, Swap
@@ -42,6 +42,12 @@ class Sampler:
     def chunk(self) -> Draws:
         """Go on, and return what was drawn."""
         return self._advance(self.ladder, 0.0)
+
+    @property
+    def params(self) -> Params:
+        """What the kernel was tuned to by the warm-up, [rung]."""
+        log_step = self._tuned.population.log_step[0]  # the same in all populations
+        return Params(jnp.exp(log_step), jnp.asarray(self._tuned.precision_factor))
 
     def descend(self, position: np.ndarray, chunks: int) -> Draws:
         """Start chains at given positions, [population, rung, d], move all to the posterior, and return the last chunk.

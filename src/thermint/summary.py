@@ -11,7 +11,9 @@ from scipy import stats
 
 from thermint import diagnostics
 from thermint.control import Controlled, control, largest_z, mean_zero, uncontrolled
+from thermint.draws import Draws
 from thermint.errors import BatchError, batch_error, largest_share
+from thermint.estimators.ais import ais, controlled_ais, log_weights, weight_warnings
 from thermint.estimators.bridge import controlled_bridge
 from thermint.estimators.mbar import mbar, rule_error
 from thermint.estimators.stepping_stone import Ratios, backward, bridge, forward
@@ -21,13 +23,15 @@ from thermint.quadrature import RULES, Rule
 from thermint.result import Evidence, plus_minus
 from thermint.run import Run
 
-METHODS = {"cti": "cti", "bridge": "bridge", "stepping-stone": "forward", "mbar": "mbar"}
+METHODS = {"cti": "cti", "bridge": "bridge", "stepping-stone": "forward", "mbar": "mbar", "ais": "ais", "cais": "cais"}
 CLEARLY = 0.5  # ratio of errors
 DISAGREEMENT = 1e-4  # chance that two estimates which agree are said not to
 MOST_REWEIGHTED = 200_000  # values of g
 
 
-def summarise(run: Run, *, method: str, evaluations: int, begin: float, settings: dict[str, Any]) -> Evidence:
+def summarise(
+    run: Run, *, method: str, evaluations: int, begin: float, settings: dict[str, Any], draws: Draws | None = None
+) -> Evidence:
     """Turn sums, traces and acceptance rates into an Evidence.
 
     Args:
@@ -37,6 +41,7 @@ def summarise(run: Run, *, method: str, evaluations: int, begin: float, settings
         evaluations: of the likelihood, in all.
         begin: when the clock started.
         settings: what the run does not know.
+        draws: the draws themselves, which only the method "cais" needs.
     """
     plan, ladder, gram, g = run.plan, run.ladder, run.gram, run.g
     warnings: list[str] = []
@@ -48,6 +53,13 @@ def summarise(run: Run, *, method: str, evaluations: int, begin: float, settings
     controlled = _control(run, plain, ess, outside[:, :, 1:].mean(), warnings)
     integral = integrate(controlled, number, gram.frame, ladder, rule)
     ratios = _ratios(run, controlled, plain, method)
+    if method in ("ais", "cais"):
+        warnings += weight_warnings(log_weights(g[..., :-1], ladder)[..., -1])
+    if method == "cais" and draws is not None:
+        # No control variates where those of the rungs are not to be trusted.
+        degree = 0 if controlled is plain else plan.degree if plan.fixed else 1
+        ratios["cais"], said = controlled_ais(draws, gram.frame, degree, plan.batches, crossfit=plan.crossfit)
+        warnings += said
     quadrature = _quadrature_error(run, ratios, rule, integral)
     # Coefficients fitted in sample make the batches look more alike than they are: the error comes from other draws.
     series = {"cti": integral.series} | {name: ratio.series for name, ratio in ratios.items()}
@@ -79,13 +91,7 @@ def summarise(run: Run, *, method: str, evaluations: int, begin: float, settings
         quadrature = 0.0
     _check_error(mc, series[chosen], values[chosen], quadrature, number[0], warnings)
     _check_agreement(values, series, total, quadrature, chosen, warnings)
-    invalid = float(np.mean([batch.invalid for batch in run.moves]))
-    if invalid:
-        warnings.append(
-            f"the model, or its gradient, was NaN or +inf at {invalid:.2%} of the proposals, which were rejected as if "
-            "the likelihood were zero there. Return -inf where it is, and guard divisions, logarithms and overflow "
-            "elsewhere."
-        )
+    warnings += diagnostics.invalid_warnings(float(np.mean([batch.invalid for batch in run.moves])))
     variance = controlled.variance[:, 0]
     rungs = pd.DataFrame(
         {
@@ -150,6 +156,7 @@ def _ratios(run: Run, controlled: Controlled, plain: Controlled, method: str) ->
     except ValueError:
         if method == "mbar":
             raise
+    found["ais"] = ais(run.g, run.ladder, run.plan.batches)
     return found
 
 

@@ -34,21 +34,21 @@ def forward(g: np.ndarray, ladder: Ladder, batches: int) -> Ratios:
         ladder: inverse temperatures.
         batches: number of blocks of consecutive draws, for the error.
     """
-    log_mean, share = _log_mean_exp(np.diff(ladder) * g[..., :-1])
+    log_mean, share = log_mean_exp(np.diff(ladder) * g[..., :-1])
     return _ratios(log_mean, share, batches)
 
 
 def backward(g: np.ndarray, ladder: Ladder, batches: int) -> Ratios:
     """Step down from each upper rung: -sum_i log E_{i+1}[e^(-D g)]. Arguments as for `forward`."""
-    log_mean, share = _log_mean_exp(-np.diff(ladder) * g[..., 1:])
+    log_mean, share = log_mean_exp(-np.diff(ladder) * g[..., 1:])
     return _ratios(-log_mean, -share, batches)
 
 
 def bridge(g: np.ndarray, ladder: Ladder, batches: int) -> Ratios:
     """Meet half-way: sum_i log E_i[e^(D g / 2)] - log E_{i+1}[e^(-D g / 2)]. Arguments as for `forward`."""
     half = np.diff(ladder) / 2
-    log_lower, lower = _log_mean_exp(half * g[..., :-1])
-    log_upper, upper = _log_mean_exp(-half * g[..., 1:])
+    log_lower, lower = log_mean_exp(half * g[..., :-1])
+    log_upper, upper = log_mean_exp(-half * g[..., 1:])
     return _ratios(log_lower - log_upper, lower - upper, batches)
 
 
@@ -66,7 +66,7 @@ def batch_means(trace: np.ndarray, batches: int) -> np.ndarray:
     return (np.add.reduceat(trace, start, axis=1) / np.diff(start, append=draws)).T
 
 
-def _log_mean_exp(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def log_mean_exp(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return log E[e^x] at every step, and e^x / E[e^x], which is how the log varies with the draws (delta method).
 
     Args:
