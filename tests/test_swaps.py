@@ -15,12 +15,12 @@ from jax import Array
 from targets import SKEWED, Target, features, paired_z
 
 from thermint.population import Swap
-from thermint.swaps import even_odd, log_ratio, random_pair
+from thermint.swaps import even_odd, log_ratio, random_pair, random_pairs
 
 LADDER = np.array([0.0, 0.1, 0.35, 0.6, 1.0])
 MANY = 20_000  # replicas, everywhere, so that few programs are compiled
 
-swaps = pytest.mark.parametrize("swap", [even_odd, random_pair], ids=lambda swap: swap.__name__)
+swaps = pytest.mark.parametrize("swap", [even_odd, random_pair, random_pairs], ids=lambda swap: swap.__name__)
 
 
 @partial(jax.jit, static_argnames="swap")

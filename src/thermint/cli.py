@@ -1,4 +1,4 @@
-"""The command line: ``thermint evidence MODEL``."""
+"""The command line: ``thermint evidence MODEL`` and ``thermint paper``."""
 
 from __future__ import annotations
 
@@ -58,6 +58,37 @@ def evidence(
             raise  # from the user's own code, who needs to see where
         fail(str(error))
     print(json.dumps(result.as_dict(), indent=2) if as_json else result)
+
+
+@app.command()
+def paper(
+    quick: Annotated[bool, typer.Option("--quick", help="Two replicates of each, in about a minute.")] = False,
+    output: Annotated[Path, typer.Option(help="Directory for replicates, tables and figures.")] = Path("paper-results"),
+    application: Annotated[list[str] | None, typer.Option(help="Only this one; may be given several times.")] = None,
+    replicates: Annotated[int | None, typer.Option(min=1, help="At most so many of each.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")] = None,
+) -> None:
+    """Reproduce the paper: every table and figure, beside ours. Interrupted, it goes on where it stopped."""
+    try:
+        from thermint.paper import reproduce, study
+    except ImportError as error:
+        fail(str(error))
+    extent = study.QUICK if quick else study.FULL
+    for name in application or ():
+        if name not in extent:
+            fail(f"there is no application {name!r}. Give one of {', '.join(extent)}.")
+    chosen = {
+        name: one._replace(replicates=min(one.replicates, replicates or one.replicates))
+        for name, one in extent.items()
+        if application is None or name in application
+    }
+    try:
+        print(reproduce.reproduce(chosen, output / "quick" if quick else output, workers))
+    except KeyboardInterrupt:
+        print(f"thermint: stopped. What is done is in {output}; the same command goes on from there.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except (ValueError, ImportError) as error:
+        fail(str(error))
 
 
 def load_model(name: str) -> Model:

@@ -31,6 +31,15 @@ def random_pair(key: Array, g: Array, ladder: Array, iteration: Array) -> Array:
     return jnp.where(accept, rungs.at[i].set(j).at[j].set(i), rungs)
 
 
+def random_pairs(key: Array, g: Array, ladder: Array, iteration: Array) -> Array:
+    """Exchange two rungs chosen at random among all, as many times in turn as there are rungs."""
+
+    def once(order: Array, key: Array) -> tuple[Array, None]:
+        return order[random_pair(key, g[order], ladder, iteration)], None
+
+    return jax.lax.scan(once, jnp.arange(len(ladder)), jax.random.split(key, len(ladder)))[0]
+
+
 def log_ratio(g: Array, ladder: Array, i: Array, j: Array) -> Array:
     """Log of the Metropolis ratio for exchanging the states of rungs i and j."""
     return (ladder[i] - ladder[j]) * (g[j] - g[i])
