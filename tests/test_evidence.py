@@ -291,6 +291,11 @@ def test_bad_options_are_named(options, words):
         thermint.evidence(linear.model(), **options)
 
 
+def test_a_lobatto_rule_needs_its_ladder_on_the_prior_path():
+    with pytest.raises(ValueError, match=r'rule = "lobatto" with reference = "prior" needs ladder'):
+        thermint.evidence(linear.model(), reference="prior", rule="lobatto")
+
+
 def test_a_kernel_must_be_a_function():
     with pytest.raises(TypeError, match="kernel = 'mala': it must be a function"):
         thermint.evidence(linear.model(), kernel="mala")  # type: ignore[arg-type]

@@ -198,6 +198,8 @@ def evidence(
         given = as_ladder(ladder)
         if np.ndim(ladder) == 0 and reference != "prior":
             given = ladders.lobatto(len(given))
+    elif reference == "prior" and rule == "lobatto":
+        raise ValueError('rule = "lobatto" with reference = "prior" needs ladder = thermint.ladders.lobatto(...).')
     front = _Front(
         model=model,
         ladder=given,
