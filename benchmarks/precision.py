@@ -29,6 +29,8 @@ class Goal(NamedTuple):
     options: dict[str, Any] = {}  # noqa: RUF012
 
 
+# Seconds count where an evaluation takes a millisecond: short rounds, no more of them than the goal needs.
+EXPENSIVE = {"draws": 250, "target_error": 0.003, "max_evaluations": 100_000}
 GOALS = {
     "pima-1": Goal(1e-4, 60_000),
     "pima-2": Goal(1e-4, 60_000),
@@ -37,8 +39,8 @@ GOALS = {
     "linear-20": Goal(1e-3, 200_000),
     "linear-50": Goal(1e-3, 200_000),
     "logistic-50": Goal(1e-2, 400_000),
-    "goodwin-3": Goal(3e-3, 100_000, {"max_evaluations": 100_000}),
-    "goodwin-4": Goal(3e-3, 100_000, {"max_evaluations": 100_000}),
+    "goodwin-3": Goal(3e-3, 100_000, EXPENSIVE),
+    "goodwin-4": Goal(3e-3, 100_000, EXPENSIVE),
     "two-modes": Goal(5e-3, 500_000),
     "four-modes": Goal(5e-3, 500_000),
     "student": Goal(1e-2, 200_000),

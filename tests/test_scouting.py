@@ -20,6 +20,7 @@ from thermint.reference import make_mixture
 from thermint.sampler import make_sampler
 from thermint.scouting import (
     CLOSE,
+    DESCENT,
     DESCENTS,
     RUNGS,
     SCOUT_CHUNK,
@@ -84,7 +85,8 @@ def test_the_scout_finds_both_modes(seed: int) -> None:
     found = scouted(seed)
     chains, number, d = found.position.shape
     assert (number, d) == (SCOUT_CHUNK, D)
-    assert 0.8 * DESCENTS * POPULATIONS * SCOUT_RUNGS < chains <= DESCENTS * POPULATIONS * SCOUT_RUNGS
+    started = 2 * DESCENTS * POPULATIONS * SCOUT_RUNGS
+    assert 0.8 * started < chains <= started
     away = np.linalg.norm(found.position[:, :, None] - POSTERIOR_MEAN, axis=-1) / POSTERIOR_WIDTH  # [..., mode]
     share = np.mean(away < 5, axis=(0, 1))
     assert np.all(share > 0.015)  # four chains of 256
@@ -94,7 +96,7 @@ def test_the_scout_finds_both_modes(seed: int) -> None:
     np.testing.assert_allclose(found.score[:3].reshape(-1, D), score(found.position[:3].reshape(-1, D)), rtol=1e-8)
     assert abs(found.log_evidence - LOG_EVIDENCE) < 1.0  # roughly: that is all that it is for
     assert 0.02 < found.standard_error < 0.5
-    assert found.evaluations > DESCENTS * POPULATIONS * SCOUT_RUNGS * SCOUT_CHUNK
+    assert found.evaluations > started * SCOUT_CHUNK * len(DESCENT)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -141,7 +143,7 @@ def test_descents_end_at_the_posterior() -> None:
     assert np.all(np.diff(sampler.ladder) > 0)
     before = sampler.evaluations
     start = np.random.default_rng(4).multivariate_normal(np.zeros(2), WIDE.covariance(0.0), (4, SCOUT_RUNGS))
-    draws = sampler.descend(start, 4)
+    draws = sampler.descend(start, (1.0, 0.3, 0.3, 0.3))
     assert sampler.evaluations - before == 4 * SCOUT_CHUNK * 4 * SCOUT_RUNGS + 4 * 64  # and where they begin
     np.testing.assert_array_equal(draws.ladder, 1.0)
     last = np.asarray(draws.position)[:, -1].reshape(-1, 2)  # of 64 independent chains

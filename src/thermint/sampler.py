@@ -49,15 +49,16 @@ class Sampler:
         log_step = self._tuned.population.log_step[0]  # the same in all populations
         return Params(jnp.exp(log_step), jnp.asarray(self._tuned.precision_factor))
 
-    def descend(self, position: np.ndarray, chunks: int) -> Draws:
+    def descend(self, position: np.ndarray, gains: tuple[float, ...]) -> Draws:
         """Start chains at given positions, [population, rung, d], move all to the posterior, and return the last chunk.
 
         Chains that come from everywhere and end in different modes show these, whatever weight each has on the way.
+        Every chain tunes its own step, in each chunk by another gain.
         """
         self._population = self._population._replace(state=pop.begin_at(self._model, position))
         self.evaluations += position.shape[0] * pop.starts(self.ladder)
-        for _ in range(chunks):
-            draws = self._advance(np.ones_like(self.ladder), 0.3)
+        for gain in gains:
+            draws = self._advance(np.ones_like(self.ladder), gain)
         return draws
 
     def _advance(self, ladder: Ladder, gain: float) -> Draws:

@@ -29,7 +29,7 @@ SCOUT_RUNGS = 16
 SCOUT_DRAWS = 100  # per rung and population, after warm-up
 SCOUT_CHUNK = 25
 DESCENTS = 2  # chains from each rung of each population, and as many from draws of the prior
-DESCENT_CHUNKS = 2  # that each of them makes at t = 1
+DESCENT = (1.0, 0.3)  # gains of the chunks that each of them makes at t = 1: the steps of its start may be far too long
 PILOT_DRAWS = 100
 MOST_PILOTS = 6
 CLOSE = 0.5  # nats, symmetrised Kullback-Leibler divergence between a reference that needs no further fit and posterior
@@ -80,7 +80,7 @@ def scout(
     value = ratios.value + float(np.log(max(supported, 1 / g[..., 0].size)))
     places = np.asarray(draws.position)
     starts = np.concatenate([_scattered(places, DESCENTS), _of_the_prior(places, DESCENTS)])
-    position, score = _arrived([sampler.descend(start, DESCENT_CHUNKS) for start in starts])
+    position, score = _arrived([sampler.descend(start, DESCENT) for start in starts])
     return Scout(draws, position, score, value, error.error, error.degrees_of_freedom, sampler.evaluations)
 
 
