@@ -158,6 +158,21 @@ def test_a_scout_that_errs_costs_a_run_but_changes_nothing(monkeypatch: pytest.M
     assert not any("disagree" in warning for warning in result.warnings)
 
 
+def test_a_scout_that_found_less_cannot_confirm_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
+    original = front.scout
+
+    def erring(model, **options):
+        return original(model, **options)._replace(log_evidence=-100.0)
+
+    monkeypatch.setattr(front, "scout", erring)
+    result = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
+    assert (result.log_evidence, result.standard_error) == (right.log_evidence, right.standard_error)
+    assert result.evaluations == right.evaluations
+    (said,) = (warning for warning in result.warnings if "the two paths disagree" in warning)
+    assert "cannot confirm that the former has missed nothing" in said
+
+
 @pytest.mark.parametrize("target", [NORMAL, SKEWED, SKEWED_2], ids=["normal", "skewed", "skewed-2"])
 @pytest.mark.parametrize("number", [10, 25, 100, 400])
 def test_control_never_makes_it_worse(target: Target, number: int) -> None:

@@ -224,6 +224,10 @@ def evidence(
         result = front.fitted_path(scouted, bar)
         if _agree(result, scouted):
             return result
+        if scouted.log_evidence < result.log_evidence:
+            # What a path misses is missing from its evidence: here, the short run has.
+            advice = "The latter, a short run, has not converged: it cannot confirm that the former has missed nothing."
+            return replace(result, warnings=(_disagreement(result, scouted, advice), *result.warnings))
         if reference == "fitted":
             said = _disagreement(result, scouted, 'This is the former; reference="auto" would look closer.')
             return replace(result, warnings=(said, *result.warnings))
@@ -231,15 +235,14 @@ def evidence(
             # Ladder and rule were meant for the other path.
             prior = replace(front, ladder=None, rule=None).prior_path(scouted, bar, spent=result.evaluations)
         except OutOfBudgetError:
-            said = _disagreement(result, scouted, "max_evaluations leaves no room to look closer.")
+            said = _disagreement(result, scouted, "This is the former; max_evaluations leaves no room to look closer.")
             return replace(result, warnings=(said, *result.warnings))
         spent: dict[str, Any] = {"evaluations": prior.evaluations, "seconds": prior.seconds}
         if _agree(result, prior):
             return replace(result, **spent)
-        # Parts of the posterior that a path has missed are missing from its evidence: the larger has missed less.
         best = result if result.log_evidence > prior.log_evidence else prior
         apart = abs(result.log_evidence - prior.log_evidence)
-        advice = "This is the larger, because what a path misses is missing from its evidence; the error covers both."
+        advice = "This is the larger, and its error covers both. Increase draws until they agree."
         return replace(
             best,
             standard_error=max(best.standard_error, apart),
@@ -259,8 +262,8 @@ def _disagreement(result: Evidence, other: Evidence | Scout, advice: str) -> str
     """Say that the two paths disagree."""
     return (
         f"the two paths disagree: {plus_minus(result.log_evidence, result.standard_error)} from a reference fitted to "
-        f"the posterior, {plus_minus(other.log_evidence, other.standard_error)} from the prior. One of them has missed "
-        f"modes or tails of the posterior, or has not converged. {advice} Increase draws until they agree."
+        f"the posterior, {plus_minus(other.log_evidence, other.standard_error)} from the prior. What a path misses is "
+        f"missing from its evidence. {advice}"
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -17,7 +19,8 @@ from thermint.estimators.stepping_stone import bridge
 from thermint.frame import Frame
 from thermint.kernels import Kernel, mala, mmala
 from thermint.ladders import Ladder
-from thermint.model import Model
+from thermint.model import Evaluation, Model, choose, evaluate, tempered, usable
+from thermint.model import score as tempered_score
 from thermint.population import Swap
 from thermint.quadrature import lobatto
 from thermint.reference import Mixture, fit, with_reference
@@ -30,6 +33,7 @@ SCOUT_DRAWS = 100  # per rung and population, after warm-up
 SCOUT_CHUNK = 25
 DESCENTS = 2  # chains from each rung of each population, and as many from draws of the prior
 DESCENT = (1.0, 0.3)  # gains of the chunks that each of them makes at t = 1: the steps of its start may be far too long
+CLIMB = 20  # steps uphill before, where the model has a metric
 PILOT_DRAWS = 100
 MOST_PILOTS = 6
 CLOSE = 0.5  # nats, symmetrised Kullback-Leibler divergence between a reference that needs no further fit and posterior
@@ -80,8 +84,62 @@ def scout(
     value = ratios.value + float(np.log(max(supported, 1 / g[..., 0].size)))
     places = np.asarray(draws.position)
     starts = np.concatenate([_scattered(places, DESCENTS), _of_the_prior(places, DESCENTS)])
-    position, score = _arrived([sampler.descend(start, DESCENT) for start in starts])
-    return Scout(draws, position, score, value, error.error, error.degrees_of_freedom, sampler.evaluations)
+    gains: tuple[float, ...] = DESCENT
+    evaluations = 0
+    if model.metric is not None:
+        starts = climb_all(model, starts, jax.random.fold_in(key, len(places)))
+        gains, evaluations = DESCENT[:1], CLIMB * starts[..., 0].size
+    position, score = _arrived([sampler.descend(start, gains) for start in starts])
+    evaluations += sampler.evaluations
+    return Scout(draws, position, score, value, error.error, error.degrees_of_freedom, evaluations)
+
+
+def climb_all(model: Model, starts: np.ndarray, key: Array) -> np.ndarray:
+    """Climb from each of the starts, [times, population, rung, d], to a mode of the posterior; see `climb`."""
+    scale = starts.std(axis=(0, 1, 2))
+    found = [
+        climb(jax.random.fold_in(key, i), start, np.maximum(scale, 1e-300), model=model)
+        for i, start in enumerate(starts)
+    ]
+    return np.stack(found)
+
+
+@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})
+def climb(key: Array, position: Array, scale: Array, *, model: Model) -> Array:
+    """Climb to modes of the posterior by damped scoring (Levenberg and Marquardt), and step off at random.
+
+    A step solves (G + damping * diag G) step = score, where G is the model's metric at t = 1. It is taken if the
+    density rises, and the damping follows. From the mode, a draw of the normal approximation there.
+
+    Args:
+        key: for the last step.
+        position: where to start, [population, rung, d].
+        scale: the longest step in each coordinate, [d].
+        model: with a metric.
+    """
+    one = jnp.array(1.0)  # inverse temperature of the posterior
+
+    def curvature(state: Evaluation, damping: Array) -> Array:
+        assert state.fisher is not None
+        assert state.prior_curvature is not None
+        G = state.fisher + state.prior_curvature
+        return G + damping * jnp.diag(jnp.abs(jnp.diag(G)))
+
+    def iterate(carry: tuple[Evaluation, Array], _: None) -> tuple[tuple[Evaluation, Array], None]:
+        state, damping = carry
+        step = jnp.linalg.solve(curvature(state, damping), tempered_score(state, one))
+        step /= jnp.maximum(1.0, jnp.max(jnp.abs(step) / scale))
+        proposal = evaluate(model, state.position + jnp.where(jnp.isfinite(step), step, 0.0))
+        better = usable(proposal) & (tempered(proposal, one) > tempered(state, one))
+        return (choose(better, proposal, state), jnp.where(better, damping / 5, damping * 4)), None
+
+    def from_one(start: Array, normal: Array) -> Array:
+        (top, _), _ = jax.lax.scan(iterate, (evaluate(model, start), jnp.array(0.01)), length=CLIMB)
+        factor = jnp.linalg.cholesky(curvature(top, jnp.array(1e-6)))
+        away = jnp.linalg.solve(factor.T, normal)
+        return top.position + jnp.where(jnp.all(jnp.isfinite(away)), away, 0.0)
+
+    return jax.vmap(jax.vmap(from_one))(position, jax.random.normal(key, position.shape))
 
 
 def _scattered(position: np.ndarray, times: int) -> np.ndarray:
@@ -128,7 +186,7 @@ def _arrived(pieces: list[Draws]) -> tuple[np.ndarray, np.ndarray]:
     """Positions and scores of chains, [chain, draw, d], but those that are still far from where others are."""
     log_joint = np.stack([np.asarray(piece.log_prior + piece.log_likelihood).mean(axis=1) for piece in pieces])
     _, position, score = (np.stack(parts).swapaxes(2, 3) for parts in zip(*map(locate, pieces), strict=True))
-    arrived = log_joint > log_joint.max() - (20 + 2 * position.shape[-1])  # [piece, population, rung]
+    arrived = log_joint > log_joint.max() - (10 + 2 * position.shape[-1])  # [piece, population, rung]
     return position[arrived], score[arrived]
 
 
