@@ -161,7 +161,7 @@ def goodwin(g: int) -> Problem:
     """Goodwin's oscillator with g species, as in the paper."""
     from thermint.paper import goodwin as paper_goodwin
 
-    model = paper_goodwin.model(g, metric=False)
+    model = paper_goodwin.model(g)
     return Problem(f"goodwin-{g}", model, paper_goodwin.log_evidence(g), 0.0011, "importance sampling")
 
 
