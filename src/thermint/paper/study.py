@@ -40,13 +40,14 @@ from thermint.population import Population, advance, begin_at
 from thermint.run import run_of
 from thermint.sampler import Sampler, make_sampler
 from thermint.swaps import even_odd, random_pairs
-from thermint.warmup import LONG, STEPS_ONLY, Rounds
+from thermint.warmup import LONG, Rounds
 
 RUNGS = 51
 RULES = ("trapezoid", "second-order")
 DEGREES = (0, 1, 2)
 CHUNK = 50
 FEWEST_DRAWS = 1000  # N whose evaluations are enough for `thermint.evidence`; fewer are for a quick look only
+QUICK_ROUNDS: Rounds = ((20, 0.3),)  # of the tuning run, for fewer
 TUNING_SEED, REPLICATE_SEED = 0, 1  # of the tuning runs and of the replicates, which share nothing else
 # Estimator, degree and rule.
 Method = tuple[str, int, str]
@@ -202,7 +203,7 @@ def _record(
 
 
 @cache
-def tuned(application: str, model: int, rounds: Rounds) -> Sampler:
+def tuned(application: str, model: int, rounds: Rounds, length: int) -> Sampler:
     """Tune step sizes and find places to start from; the paper does not say how it did either.
 
     On Pima, chains that start at draws of the prior take longer than the paper's burn-in to arrive.
@@ -210,7 +211,7 @@ def tuned(application: str, model: int, rounds: Rounds) -> Sampler:
     return make_sampler(
         APPLICATIONS[application].models[model - 1](),
         ladders.power(RUNGS),
-        length=CHUNK,
+        length=length,
         populations=APPLICATIONS[application].tuning,
         kernel=mmala,
         swap=even_odd,
@@ -222,7 +223,9 @@ def tuned(application: str, model: int, rounds: Rounds) -> Sampler:
 def paper_draws(task: Task) -> Draws:
     """Draw as the paper does; each replicate is one population, whose numbers depend on its own index alone."""
     model = APPLICATIONS[task.application].models[task.model - 1]()
-    pilot = tuned(task.application, task.model, LONG if task.draws >= FEWEST_DRAWS else STEPS_ONLY)
+    burn_in = _burn_in(task.draws)
+    length = min(CHUNK, -(-(burn_in + task.draws) // 2))
+    pilot = tuned(task.application, task.model, LONG if task.draws >= FEWEST_DRAWS else QUICK_ROUNDS, length)
     params, places = pilot.params, np.asarray(pilot.last.position)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(REPLICATE_SEED), task.model), task.draws)
     keys = jax.vmap(partial(jax.random.fold_in, key))(np.asarray(task.replicates))
@@ -234,8 +237,7 @@ def paper_draws(task: Task) -> Draws:
     state = begin_at(model, np.stack(starts))
     now = Population(state, jnp.broadcast_to(jnp.log(params.step_size), (len(starts), RUNGS)))
     pieces = []
-    burn_in = _burn_in(task.draws)
-    for iteration in range(0, burn_in + task.draws, CHUNK):
+    for iteration in range(0, burn_in + task.draws, length):
         now, piece = advance(
             keys,
             now,
@@ -246,7 +248,7 @@ def paper_draws(task: Task) -> Draws:
             model=model,
             kernel=mmala,
             swap=random_pairs,
-            length=CHUNK,
+            length=length,
         )
         pieces.append(jax.tree.map(np.asarray, piece))
     return concatenate(pieces).block(burn_in, burn_in + task.draws)
