@@ -392,6 +392,8 @@ def _executor(workers: int) -> Executor:
 
 
 def _begin_worker(cores: Any) -> None:
+    # diffrax's checks of its own input call back from XLA, and programs that do so are not cached.
+    os.environ.setdefault("EQX_ON_ERROR", "off")
     core = cores.get()
     if core is not None:
         os.sched_setaffinity(0, {core})
