@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from targets import NORMAL, SKEWED, SKEWED_2, Target
 from test_bridge import exact_draws, z_of
-from test_stepping_stone import far, normal_traces, traces
+from test_stepping_stone import assert_error_is_the_spread, error_where_constants_are_true, far, normal_traces, traces
 
 import thermint
 from thermint import Draws
@@ -23,24 +23,12 @@ from thermint.ladders import power
 def test_every_constant_is_the_truth(target: Target) -> None:
     ladder = power(7, 3)
     ratios = ais(traces(target, np.random.default_rng(0), ladder, 4, 5000), ladder, 20)
-    error = batch_error(ratios.series).error
-    assert 1e-4 < error < 0.03
-    assert abs(ratios.value - target.log_evidence) < 4 * error
-    assert ratios.value == ratios.log_z[-1]
-    assert ratios.log_z == pytest.approx([target.log_normaliser(t) for t in ladder], abs=4 * error)
+    assert 1e-4 < error_where_constants_are_true(ratios, target, ladder) < 0.03
 
 
 @pytest.mark.parametrize(("rho", "draws"), [(0.0, 403), (0.8, 1003)])  # not divisible by the number of batches
 def test_error_is_the_spread(rho: float, draws: int) -> None:
-    ladder = power(9, 2)
-    g = normal_traces(np.random.default_rng(1), ladder, 150, 2, draws, rho=rho)
-    ratios = [ais(one, ladder, 20) for one in g]
-    z = np.array([(one.value - NORMAL.log_evidence) / batch_error(one.series).error for one in ratios])
-    assert not far(z)
-    assert abs(z.mean()) < 4 / np.sqrt(len(z))
-    # The test itself: an error that is wrong by a half would be noticed.
-    assert far(z * 1.5)
-    assert far(z / 1.5)
+    assert_error_is_the_spread(ais, power(9, 2), draws, rho)
 
 
 def test_the_evidence_is_unbiased_and_its_log_too_low() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -20,6 +21,7 @@ from thermint.quadrature import lobatto
 from thermint.reference import make_mixture
 from thermint.sampler import make_sampler
 from thermint.scouting import (
+    CLIMB,
     CLOSE,
     DESCENT,
     DESCENTS,
@@ -91,6 +93,15 @@ def test_climbing_ends_at_draws_of_a_normal_posterior() -> None:
     z = np.linalg.solve(np.linalg.cholesky(covariance), (found - covariance @ X.T @ y).T)
     assert np.all(np.abs(z.mean(axis=1)) < 4 / np.sqrt(len(found)))
     assert stats.chi2.ppf(1e-4, z.size) < np.sum(z**2) < stats.chi2.isf(1e-4, z.size)
+
+
+def test_climbing_takes_the_place_of_one_chunk_and_is_counted() -> None:
+    with_metric, without = (
+        scout(model, key=jax.random.key(2), **OPTIONS).evaluations
+        for model in (linear.model(), replace(linear.model(), metric=None))
+    )
+    chains = 2 * DESCENTS * POPULATIONS * SCOUT_RUNGS
+    assert with_metric - without == chains * (1 + CLIMB - SCOUT_CHUNK)
 
 
 def test_climbing_finds_narrow_modes_of_a_skewed_posterior() -> None:

@@ -227,28 +227,29 @@ def evidence(
         if scouted.log_evidence < result.log_evidence:
             # What a path misses is missing from its evidence: here, the short run has.
             advice = "The latter, a short run, has not converged: it cannot confirm that the former has missed nothing."
-            return replace(result, warnings=(_disagreement(result, scouted, advice), *result.warnings))
+            return _warned(result, _disagreement(result, scouted, advice))
         if reference == "fitted":
             said = _disagreement(result, scouted, 'This is the former; reference="auto" would look closer.')
-            return replace(result, warnings=(said, *result.warnings))
+            return _warned(result, said)
         try:
             # Ladder and rule were meant for the other path.
             prior = replace(front, ladder=None, rule=None).prior_path(scouted, bar, spent=result.evaluations)
         except OutOfBudgetError:
             said = _disagreement(result, scouted, "This is the former; max_evaluations leaves no room to look closer.")
-            return replace(result, warnings=(said, *result.warnings))
+            return _warned(result, said)
         spent: dict[str, Any] = {"evaluations": prior.evaluations, "seconds": prior.seconds}
         if _agree(result, prior):
             return replace(result, **spent)
         best = result if result.log_evidence > prior.log_evidence else prior
         apart = abs(result.log_evidence - prior.log_evidence)
         advice = "This is the larger, and its error covers both. Increase draws until they agree."
-        return replace(
-            best,
-            standard_error=max(best.standard_error, apart),
-            warnings=(_disagreement(result, prior, advice), *best.warnings),
-            **spent,
-        )
+        best = replace(best, standard_error=max(best.standard_error, apart), **spent)
+        return _warned(best, _disagreement(result, prior, advice))
+
+
+def _warned(result: Evidence, warning: str) -> Evidence:
+    """Put a warning before the others."""
+    return replace(result, warnings=(warning, *result.warnings))
 
 
 def _agree(result: Evidence, other: Evidence | Scout) -> bool:
@@ -424,7 +425,7 @@ class _Front:
                     f"target_error = {self.target_error:g} was not reached: the error is {result.standard_error:.2g}, "
                     f"and what ended the run was {stopped[0]}."
                 )
-                return replace(result, warnings=(said, *result.warnings))
+                return _warned(result, said)
             previous, spent = result, used
         raise AssertionError("rounds do not end by themselves")
 
@@ -484,4 +485,4 @@ def _compared(previous: Evidence, result: Evidence) -> Evidence:
         f"the last two rounds differ by {apart:.2g}, {apart / error:.0f} standard errors: the error is too small. "
         "Parts of the posterior are visited rarely; increase draws or populations."
     )
-    return replace(result, warnings=(said, *result.warnings))
+    return _warned(result, said)

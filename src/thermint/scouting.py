@@ -88,7 +88,7 @@ def scout(
     evaluations = 0
     if model.metric is not None:
         starts = climb_all(model, starts, jax.random.fold_in(key, len(places)))
-        gains, evaluations = DESCENT[:1], CLIMB * starts[..., 0].size
+        gains, evaluations = DESCENT[:1], (1 + CLIMB) * starts[..., 0].size
     position, score = _arrived([sampler.descend(start, gains) for start in starts])
     evaluations += sampler.evaluations
     return Scout(draws, position, score, value, error.error, error.degrees_of_freedom, evaluations)
@@ -96,12 +96,8 @@ def scout(
 
 def climb_all(model: Model, starts: np.ndarray, key: Array) -> np.ndarray:
     """Climb from each of the starts, [times, population, rung, d], to a mode of the posterior; see `climb`."""
-    scale = starts.std(axis=(0, 1, 2))
-    found = [
-        climb(jax.random.fold_in(key, i), start, np.maximum(scale, 1e-300), model=model)
-        for i, start in enumerate(starts)
-    ]
-    return np.stack(found)
+    scale = np.maximum(starts.std(axis=(0, 1, 2)), 1e-300)
+    return np.stack([climb(jax.random.fold_in(key, i), start, scale, model=model) for i, start in enumerate(starts)])
 
 
 @partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})

@@ -50,12 +50,7 @@ STYLES = (
     {"color": "tab:orange", "linestyle": ":", "marker": "^"},
 )
 QUADRATURE = {"trapezoid": "Q1", "second-order": "Q2", "": ""}
-TITLES = {
-    "linear": "Linear regression",
-    "radiata": "Radiata pine",
-    "pima": "Pima Indians",
-    "goodwin": "Goodwin oscillator",
-}
+TITLES = {name: application.title for name, application in APPLICATIONS.items()}
 GOODWIN_TRUE = (1.0, 3.0, 2.0, 1.0, 0.5)  # a1, a2, k1, k2, alpha of the simulated data
 GOODWIN_ERROR = 0.0016  # standard error of the reference value of log B21: 0.0011 for each model
 LEVELS = (-1024, -512, -256, -128, -64, -32, -8, -2, -0.5, 0)  # of log likelihood, against the maximum of a surface

@@ -27,8 +27,9 @@ def reproduce(extent: dict[str, Extent], output: Path, workers: int | None = Non
     wanted = tasks(extent)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        shown = bar.add_task("replicates", total=sum(map(cost, wanted)))
-        bar.update(shown, completed=sum(map(cost, wanted)) - sum(map(cost, study.missing(wanted))))
+        total, missing = sum(map(cost, wanted)), sum(map(cost, study.missing(wanted)))
+        shown = bar.add_task("replicates", total=total)
+        bar.update(shown, completed=total - missing)
         for task in study.run(wanted, workers or os.cpu_count() or 1):
             bar.update(shown, advance=cost(task), description=f"{task.application} {task.model}, N = {task.draws}")
         estimates, rungs = study.estimates(), study.rungs()

@@ -85,22 +85,22 @@ class Application:
 APPLICATIONS = {
     application.name: application
     for application in (
-        Application("linear", "Linear regression, known precision", (linear.model,), (linear.log_evidence(),)),
+        Application("linear", "Linear regression", (linear.model,), (linear.log_evidence(),)),
         Application(
             "radiata",
-            "Linear regression, unknown precision (radiata pine)",
+            "Radiata pine",
             tuple(partial(radiata.model, k, benchmark=True) for k in (1, 2)),
             tuple(radiata.log_evidence(k, benchmark=True) for k in (1, 2)),
         ),
         Application(
             "pima",
-            "Logistic regression (Pima Indians)",
+            "Pima Indians",
             tuple(partial(pima.model, k) for k in (1, 2)),
             tuple(pima.log_evidence(k) for k in (1, 2)),
         ),
         Application(
             "goodwin",
-            "Nonlinear differential equations (Goodwin's oscillator)",
+            "Goodwin oscillator",
             tuple(partial(goodwin.model, g) for g in (3, 4)),
             tuple(goodwin.log_evidence(g) for g in (3, 4)),
             draws=(1000,),
@@ -164,7 +164,7 @@ def _thermint(task: Task) -> list[Record]:
     model = APPLICATIONS[task.application].models[task.model - 1]()
     records = []
     for replicate in task.replicates:
-        result = evidence(model, max_evaluations=RUNGS * task.draws * 11 // 10, seed=replicate, progress=False)
+        result = evidence(model, max_evaluations=_evaluations(task.draws), seed=replicate, progress=False)
         row = ("thermint", -1, "", result.log_evidence, result.standard_error)
         records.append(_record(task, replicate, result.evaluations, result.seconds, [row], result.warnings))
     return records
@@ -175,7 +175,7 @@ def _paper(task: Task) -> list[Record]:
     begin = time.perf_counter()
     all_draws = paper_draws(task)
     sampling = (time.perf_counter() - begin) / len(task.replicates)
-    evaluations = RUNGS * (task.draws + _burn_in(task.draws))
+    evaluations = _evaluations(task.draws)
     records = []
     for position, replicate in enumerate(task.replicates):
         begin = time.perf_counter()
@@ -256,6 +256,10 @@ def paper_draws(task: Task) -> Draws:
 
 def _burn_in(draws: int) -> int:
     return draws // 10
+
+
+def _evaluations(draws: int) -> int:
+    return RUNGS * (_burn_in(draws) + draws)
 
 
 def estimates_of(draws: Draws) -> tuple[list[tuple], dict[str, Any], tuple[str, ...]]:

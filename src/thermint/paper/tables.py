@@ -53,9 +53,8 @@ def table(number: int, estimates: pd.DataFrame) -> pd.DataFrame:
 
 def _published(application: str, draws: int, method: Method, columns: list[str]) -> dict[str, float]:
     """Look up what the paper says, if anything."""
-    key = (application, draws, *method[1:])
-    known = published().to_dict("index").get(key, dict.fromkeys(columns, np.nan)) if "TI" in method[0] else {}
-    return {f"published_{name}": known.get(name, np.nan) for name in columns}
+    row = published()[columns].reindex([(application, draws, *method[1:])]).iloc[0]
+    return {f"published_{name}": float(row[name]) for name in columns}
 
 
 @cache
