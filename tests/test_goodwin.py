@@ -224,6 +224,7 @@ def test_names_and_shapes(g: int) -> None:
     thermint.model.check_shapes(model)
     assert model is goodwin.model(g=g)
     assert goodwin.model(g, metric=False).metric is None
+    assert goodwin.model(g, metric=False).with_fisher is None
     assert model.names == ("log_a1", "log_a2", *(f"log_k{i}" for i in range(1, g)), "log_alpha")
     assert model.constrain is not None
     values = model.constrain(jnp.log(jnp.arange(1.0, g + 3)))

@@ -42,6 +42,25 @@ def test_evaluation_holds_values_and_gradients():
     assert result.position.dtype == jnp.float64
 
 
+def test_one_calculation_of_likelihood_and_fisher_stands_in_for_two():
+    theta = jnp.array([0.3, -1.2])
+    parts = {"metric": lambda theta: (jnp.diag(theta**2), jnp.eye(2))}
+    plain = make_model(**parts)
+    calls = []
+
+    def with_fisher(theta):
+        calls.append(theta)
+        return plain.log_likelihood(theta), jnp.diag(theta**2)
+
+    def never(theta):
+        raise AssertionError("the likelihood was calculated a second time")
+
+    joint = make_model(**parts, log_likelihood=never, with_fisher=with_fisher)
+    for one, two in zip(evaluate(joint, theta), evaluate(plain, theta), strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert len(calls) == 1
+
+
 def test_tempered_and_score_agree_with_automatic_differentiation():
     model = make_model()
     theta, t = jnp.array([0.3, -1.2]), jnp.array(0.37)
@@ -143,6 +162,10 @@ def test_from_prior_refuses_by_name(distribution, words):
         ({"sample_prior": lambda key: jax.random.normal(key, (2, 2))}, "sample_prior must return one flat vector"),
         ({"log_likelihood": lambda theta: theta.sum().astype(jnp.float32)}, "log_likelihood returns float32"),
         ({"metric": lambda theta: (jnp.eye(2), jnp.eye(3))}, "metric must return"),
+        (
+            {"metric": lambda theta: (jnp.eye(2), jnp.eye(2)), "with_fisher": lambda theta: jnp.eye(2)},
+            "with_fisher must return",
+        ),
     ],
 )
 def test_wrong_shapes_are_refused(changes, words):
@@ -161,6 +184,7 @@ def test_wrong_shapes_are_refused(changes, words):
         ),
         ({"log_likelihood": lambda theta: -jnp.inf + 0 * theta[0]}, "-inf at all .* draws from the prior"),
         ({"log_prior": lambda theta: -0.5 * theta @ theta}, "log_prior is not normalised.*about 6"),
+        ({"with_fisher": lambda theta: (theta[0], jnp.eye(2))}, "with_fisher is of use only beside a metric"),
         ({"names": ("a",)}, "names has 1 entries for a theta of 2"),
     ],
 )

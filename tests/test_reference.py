@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from functools import partial
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from targets import NORMAL, SKEWED, SKEWED_2, Target
 
 import thermint
 from thermint import Model, reference
+from thermint.model import evaluate
 from thermint.paper import linear
 from thermint.reference import MARGIN, WIDENINGS, Mixture, fit, log_density, make_mixture, with_reference
 
@@ -349,6 +351,21 @@ def test_the_metric_goes_from_the_references_to_the_models() -> None:
     model = SKEWED_2.model
     joint = jax.jit(jax.hessian(lambda x: model.log_likelihood(x) + model.log_prior(x)))(theta)
     np.testing.assert_allclose(fisher + curvature, -joint, rtol=1e-10, atol=1e-12)
+
+
+def test_one_calculation_of_likelihood_and_fisher_serves_the_path_too() -> None:
+    model = SKEWED_2.model
+    assert model.metric is not None
+
+    def with_fisher(theta: jax.Array) -> tuple[jax.Array, jax.Array]:
+        assert model.metric is not None
+        return model.log_likelihood(theta), model.metric(theta)[0]
+
+    theta = jnp.array([0.3, -0.8])
+    plain = evaluate(with_reference(model, TWO_D["mixture"]), theta)
+    joint = evaluate(with_reference(dataclasses.replace(model, with_fisher=with_fisher), TWO_D["mixture"]), theta)
+    for one, two in zip(jax.tree.leaves(joint), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-13)
 
 
 def test_without_a_metric_of_the_model_the_references_serves_all_rungs() -> None:

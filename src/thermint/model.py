@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from numpyro.distributions import Distribution
 
 
+_FUNCTIONS = ("log_likelihood", "log_prior", "sample_prior", "metric", "with_fisher", "constrain")  # of a Model
 LOWEST = -1e100  # log likelihood; below it the likelihood counts as zero
 
 
@@ -33,6 +35,8 @@ class Model:
         sample_prior: ``key -> theta[d]``, one independent draw from the prior.
         metric: ``theta[d] -> (fisher[d, d], prior_curvature[d, d])``: the Fisher information of the likelihood, and
             minus the Hessian of ``log_prior``. The metric at inverse temperature t is ``t * fisher + prior_curvature``.
+        with_fisher: ``theta[d] -> (log_likelihood, fisher[d, d])``, where one expensive calculation, such as the
+            solution of differential equations, gives both: it then stands in for the two wherever both are needed.
         constrain: ``theta[d] -> {"name": value}``, the named values that a user knows.
         names: one name for each entry of theta.
         normalised: ``log_prior`` is known to be normalised, and to be what ``sample_prior`` draws from; else this is
@@ -57,6 +61,7 @@ class Model:
     sample_prior: Callable[[Array], Array]
     _: KW_ONLY
     metric: Callable[[Array], tuple[Array, Array]] | None = None
+    with_fisher: Callable[[Array], tuple[Array, Array]] | None = None
     constrain: Callable[[Array], dict[str, Array]] | None = None
     names: tuple[str, ...] | None = None
     normalised: bool = False
@@ -67,24 +72,15 @@ class Model:
 
     def tree_flatten(self) -> tuple[tuple, tuple]:
         """Split into functions, which may hold arrays, and the rest."""
-        functions = (self.log_likelihood, self.log_prior, self.sample_prior, self.metric, self.constrain)
+        functions = (getattr(self, name) for name in _FUNCTIONS)
         bound = (f if f is None or isinstance(f, Partial) else Partial(f) for f in functions)
         return tuple(bound), (self.names, self.normalised)
 
     @classmethod
     def tree_unflatten(cls, rest: tuple, functions: tuple) -> Model:
         """Put together what `tree_flatten` split."""
-        log_likelihood, log_prior, sample_prior, metric, constrain = functions
         names, normalised = rest
-        return cls(
-            log_likelihood,
-            log_prior,
-            sample_prior,
-            metric=metric,
-            constrain=constrain,
-            names=names,
-            normalised=normalised,
-        )
+        return cls(**dict(zip(_FUNCTIONS, functions, strict=True)), names=names, normalised=normalised)
 
     @property
     def dimension(self) -> int:
@@ -142,13 +138,28 @@ class Evaluation(NamedTuple):
     prior_curvature: Array | None = None  # [d, d]
 
 
+def log_likelihood_and_fisher(model: Model, position: Array) -> tuple[Array, Array]:
+    """Both from one calculation, if the model has one for them; for models with a metric."""
+    assert model.metric is not None
+    return (
+        model.with_fisher(position)
+        if model.with_fisher
+        else (model.log_likelihood(position), model.metric(position)[0])
+    )
+
+
 def evaluate(model: Model, position: Array) -> Evaluation:
     """Values, both gradients and the parts of the metric at one position, in one pass."""
-    log_likelihood, grad_log_likelihood = jax.value_and_grad(model.log_likelihood)(position)
+    if model.metric is None:
+        log_likelihood, grad_log_likelihood = jax.value_and_grad(model.log_likelihood)(position)
+        fisher, prior_curvature = None, None
+    else:
+        both = jax.value_and_grad(partial(log_likelihood_and_fisher, model), has_aux=True)
+        (log_likelihood, fisher), grad_log_likelihood = both(position)
+        prior_curvature = model.metric(position)[1]  # XLA drops the part that is not used
     # Wild proposals, such as a scale of e^-200, are as good as impossible; their squares would overflow.
     log_likelihood = jnp.where(log_likelihood < LOWEST, -jnp.inf, log_likelihood)
     log_prior, grad_log_prior = jax.value_and_grad(model.log_prior)(position)
-    fisher, prior_curvature = model.metric(position) if model.metric else (None, None)
     return Evaluation(position, log_likelihood, log_prior, grad_log_likelihood, grad_log_prior, fisher, prior_curvature)
 
 
@@ -200,6 +211,12 @@ def check_shapes(model: Model) -> None:
         parts = jax.eval_shape(model.metric, theta)
         if [getattr(part, "shape", None) for part in jax.tree.leaves(parts)] != [(d, d), (d, d)]:
             raise TypeError(f"metric must return (fisher[{d}, {d}], prior_curvature[{d}, {d}]), but returned {parts}.")
+    if model.with_fisher:
+        if not model.metric:
+            raise ValueError("with_fisher is of use only beside a metric; give the model that too.")
+        parts = jax.eval_shape(model.with_fisher, theta)
+        if [getattr(part, "shape", None) for part in jax.tree.leaves(parts)] != [(), (d, d)]:
+            raise TypeError(f"with_fisher must return (log_likelihood, fisher[{d}, {d}]), but returned {parts}.")
     if model.names is not None and len(model.names) != d:
         raise ValueError(f"names has {len(model.names)} entries for a theta of {d}.")
 

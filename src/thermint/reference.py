@@ -129,6 +129,16 @@ def metric(model: Model, mixture: Mixture, theta: Array) -> tuple[Array, Array]:
     return fisher + prior_curvature - precision, precision
 
 
+def with_fisher(model: Model, mixture: Mixture, theta: Array) -> tuple[Array, Array]:
+    """Return `relative_likelihood` and the first part of `metric` from one calculation by the model."""
+    assert model.with_fisher is not None
+    assert model.metric is not None
+    log_likelihood, fisher = model.with_fisher(theta)
+    parts = fisher, model.metric(theta)[1]
+    known = replace(model, log_likelihood=lambda theta: log_likelihood, metric=lambda theta: parts)
+    return relative_likelihood(known, mixture, theta), metric(known, mixture, theta)[0]
+
+
 def with_reference(model: Model, mixture: Mixture) -> Model:
     """Make the model whose prior is the mixture and whose evidence is that of ``model``."""
     return replace(
@@ -137,6 +147,7 @@ def with_reference(model: Model, mixture: Mixture) -> Model:
         log_prior=Partial(log_density, mixture),
         sample_prior=Partial(draw, mixture),
         metric=Partial(metric, model, mixture),
+        with_fisher=Partial(with_fisher, model, mixture) if model.with_fisher else None,
         normalised=True,
     )
 
