@@ -283,6 +283,6 @@ def test_options_that_cannot_work_are_refused_by_name(options: dict, message: st
 
 def test_what_is_no_model_or_kernel_is_refused() -> None:
     with pytest.raises(TypeError, match=r"model must be a thermint.Model"):
-        thermint.anneal("pima")  # type: ignore[arg-type]
+        thermint.anneal("pima")
     with pytest.raises(TypeError, match="kernel = 'mala': it must be a function"):
         thermint.anneal(tilted(), kernel="mala")  # type: ignore[arg-type]

@@ -247,5 +247,5 @@ def test_single_precision_is_refused():
 
 
 def test_something_that_is_no_model_is_refused():
-    with pytest.raises(TypeError, match=r"must be a thermint\.Model, not dict"):
-        thermint.evidence({})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"must be a thermint\.Model, a PyMC model or a Bambi model, not dict"):
+        thermint.evidence({})

@@ -6,16 +6,35 @@
 -257
 """
 
+from typing import TYPE_CHECKING
+
 from thermint import _runtime as _runtime  # float64 and the compilation cache, before anything is traced
 
 # isort: split
 from thermint import kernels, ladders, paper, swaps
 from thermint.annealing import anneal
+from thermint.compare import compare
 from thermint.draws import Draws
 from thermint.evidence import estimate, evidence, sample
+from thermint.interop.callback import from_numpy
+from thermint.interop.numpyro import from_numpyro
 from thermint.model import Model
 from thermint.reference import fitted_reference
 from thermint.result import Evidence
+
+if TYPE_CHECKING:
+    from thermint.interop.bambi import from_bambi as from_bambi
+    from thermint.interop.pymc import from_pymc as from_pymc
+else:
+
+    def __getattr__(name):
+        """Import PyMC, which takes seconds, only when it is asked for."""
+        if name in ("from_bambi", "from_pymc"):
+            from thermint.interop import optional
+
+            return getattr(optional(name.removeprefix("from_")), name)
+        raise AttributeError(f"module 'thermint' has no attribute {name!r}")
+
 
 __version__ = "0.1.0"
 __all__ = [
@@ -23,9 +42,12 @@ __all__ = [
     "Evidence",
     "Model",
     "anneal",
+    "compare",
     "estimate",
     "evidence",
     "fitted_reference",
+    "from_numpy",
+    "from_numpyro",
     "kernels",
     "ladders",
     "paper",

@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,13 +24,14 @@ from jax import Array
 from thermint.diagnostics import invalid_warnings
 from thermint.estimators.ais import log_weights, weight_warnings
 from thermint.estimators.stepping_stone import log_mean_exp
+from thermint.interop.callback import own_errors
 from thermint.kernels import Kernel, Noise, Params
 from thermint.kernels.base import draw_noise
 from thermint.ladders import Ladder, as_ladder
 from thermint.model import Evaluation, Model, check_values, evaluate, impossible, usable
 from thermint.options import name_of, require_kernel, require_whole
 from thermint.result import Evidence
-from thermint.sampler import check_model, default_kernel, make_sampler
+from thermint.sampler import checked_model, default_kernel, make_sampler
 from thermint.swaps import even_odd
 from thermint.warmup import SHORT
 
@@ -48,8 +49,9 @@ class Climb(NamedTuple):
     acceptance: Array  # of the moves at the rungs between 0 and 1; NaN as in `Draws`
 
 
+@own_errors()
 def anneal(
-    model: Model,
+    model: Any,
     ladder: int | npt.ArrayLike | None = None,
     *,
     particles: int = 1000,
@@ -62,7 +64,7 @@ def anneal(
     the mean weight, exp(log_evidence), is unbiased. Its log is too low by half the squared error, on average.
 
     Args:
-        model: the model.
+        model: a `Model`, or a PyMC or Bambi model as it is.
         ladder: inverse temperatures from 0 to 1, or a number of rungs; by default the paper's 51. More rungs make the
             weights more even.
         particles: independent of each other.
@@ -83,7 +85,7 @@ def anneal(
         True
     """
     begin = time.perf_counter()
-    check_model(model)
+    model = checked_model(model)
     require_kernel(kernel)
     require_whole("particles", particles, at_least=2)
     require_whole("seed", seed, at_least=0)

@@ -23,7 +23,7 @@ class Draws(NamedTuple):
         position: parameters on the real line.
         log_likelihood: log p(y | theta).
         log_prior: normalised log p(theta).
-        grad_log_likelihood: gradient with respect to the position.
+        grad_log_likelihood: gradient with respect to the position; NaN throughout if not known.
         grad_log_prior: likewise.
         acceptance: probability with which each move was accepted, if known; NaN where the model or its gradient was NaN
             or +inf.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -16,6 +17,7 @@ from scipy import stats
 from thermint import ladders
 from thermint._runtime import require_float64
 from thermint.draws import Draws, check_draws, concatenate
+from thermint.interop.callback import own_errors
 from thermint.kernels import Kernel
 from thermint.ladders import Ladder, as_ladder
 from thermint.model import Model
@@ -24,9 +26,9 @@ from thermint.plan import FOLDS, Plan, batched, chunk_length, make_plan
 from thermint.population import Swap
 from thermint.progress import Progress
 from thermint.quadrature import RULES
-from thermint.result import Evidence, plus_minus
+from thermint.result import Evidence, Posterior, plus_minus
 from thermint.run import Run, run, run_of
-from thermint.sampler import check_model, default_kernel, make_sampler
+from thermint.sampler import checked_model, default_kernel, make_sampler
 from thermint.scouting import RUNGS, Scout, Settled, refit, scout, settle
 from thermint.summary import DISAGREEMENT, METHODS, so_far, summarise
 from thermint.swaps import even_odd
@@ -40,8 +42,9 @@ class OutOfBudgetError(ValueError):
     """More evaluations are needed than allowed."""
 
 
+@own_errors()
 def sample(
-    model: Model,
+    model: Any,
     ladder: int | npt.ArrayLike | None = None,
     *,
     draws: int = 1000,
@@ -53,7 +56,7 @@ def sample(
     """Sample every power posterior of a ladder by population MCMC, and keep all draws.
 
     Args:
-        model: the model.
+        model: a `Model`, or a PyMC or Bambi model as it is.
         ladder: inverse temperatures from 0 to 1, or a number of rungs; by default the paper's 51.
         draws: per rung and population, after a warm-up that is discarded.
         populations: independent replicas of the whole ladder.
@@ -67,7 +70,7 @@ def sample(
         >>> draws.position.shape
         (2, 50, 5, 3)
     """
-    check_model(model)
+    model = checked_model(model)
     require_kernel(kernel)
     require_whole("seed", seed, at_least=0)
     ladder = as_ladder(ladder)
@@ -77,7 +80,8 @@ def sample(
     sampler = make_sampler(
         model, ladder, length=length, populations=populations, kernel=kernel, swap=swap, key=jax.random.key(seed)
     )
-    return concatenate([sampler.chunk() for _ in range(-(-draws // length))]).block(0, draws)
+    made = concatenate([sampler.chunk() for _ in range(-(-draws // length))]).block(0, draws)
+    return made if model.differentiable else made._replace(grad_log_likelihood=np.full(made.position.shape, np.nan))
 
 
 def estimate(
@@ -113,6 +117,9 @@ def estimate(
     require_float64()
     if method not in METHODS:
         raise ValueError(f"method = {method!r}: it must be one of {', '.join(map(repr, METHODS))}.")
+    if isinstance(draws, Draws) and np.all(np.isnan(draws.grad_log_likelihood)):
+        degree = _without_gradients(degree)
+        draws = draws._replace(grad_log_likelihood=np.zeros(draws.grad_log_likelihood.shape))
     draws = check_draws(draws)
     ladder = np.asarray(draws.ladder)
     populations, number, rungs, dimension = draws.position.shape
@@ -125,18 +132,14 @@ def estimate(
         rule=rule_of(rule, ladder),
         crossfit=crossfit,
     )
-    return summarise(
-        run_of(draws, plan),
-        method=method,
-        evaluations=0,
-        begin=begin,
-        settings={},
-        draws=draws,
-    )
+    made = run_of(draws, plan)
+    result = summarise(made, method=method, evaluations=0, begin=begin, settings={}, draws=draws)
+    return replace(result, posterior=made.posterior)
 
 
+@own_errors()
 def evidence(
-    model: Model,
+    model: Any,
     *,
     reference: str = "auto",
     ladder: int | npt.ArrayLike | None = None,
@@ -156,7 +159,7 @@ def evidence(
     """Compute the log evidence of a model, with an error bar.
 
     Args:
-        model: the model.
+        model: a `Model`, or a PyMC or Bambi model as it is.
         reference: where the path starts. "fitted": at a mixture fitted to draws of the posterior, which a short run
             from the prior finds. "prior": at the prior, as in the paper. "auto": as "fitted", checked against the prior
             path; if they disagree, that is run in full too, and if it still does, there is a warning.
@@ -185,7 +188,7 @@ def evidence(
     """
     if reference not in ("auto", "prior", "fitted"):
         raise ValueError(f'reference = {reference!r}: it must be "auto", "prior" or "fitted".')
-    check_model(model)
+    model = checked_model(model)
     require_kernel(kernel)
     require_whole("seed", seed, at_least=0)
     require_whole("draws", draws, at_least=2 * FOLDS)
@@ -200,6 +203,8 @@ def evidence(
             given = ladders.lobatto(len(given))
     elif reference == "prior" and rule == "lobatto":
         raise ValueError('rule = "lobatto" with reference = "prior" needs ladder = thermint.ladders.lobatto(...).')
+    if not model.differentiable:
+        degree = _without_gradients(degree)
     front = _Front(
         model=model,
         ladder=given,
@@ -245,6 +250,16 @@ def evidence(
         advice = "This is the larger, and its error covers both. Increase draws until they agree."
         best = replace(best, standard_error=max(best.standard_error, apart), **spent)
         return _warned(best, _disagreement(result, prior, advice))
+
+
+def _without_gradients(degree: int | str) -> int:
+    """Return the only degree that there is for a model without gradients, or refuse others."""
+    if degree not in ("auto", 0):
+        raise ValueError(
+            f"degree = {degree!r}: control variates need the gradient of the log likelihood, which this model does not "
+            "have. Use degree=0, or give thermint.from_numpy a gradient or finite_differences=True."
+        )
+    return 0
 
 
 def _warned(result: Evidence, warning: str) -> Evidence:
@@ -407,8 +422,9 @@ class _Front:
             )
             if previous is not None:
                 result = _compared(previous, result)
+            result = replace(result, posterior=made.posterior)
             if self.target_error is None or result.standard_error <= self.target_error:
-                return result
+                return self._named(result)
             elapsed = time.perf_counter() - self.begin
             reasons = {
                 f"max_evaluations = {self.max_evaluations}": self.max_evaluations is not None
@@ -425,9 +441,17 @@ class _Front:
                     f"target_error = {self.target_error:g} was not reached: the error is {result.standard_error:.2g}, "
                     f"and what ended the run was {stopped[0]}."
                 )
-                return _warned(result, said)
+                return self._named(_warned(result, said))
             previous, spent = result, used
         raise AssertionError("rounds do not end by themselves")
+
+    def _named(self, result: Evidence) -> Evidence:
+        """Give posterior draws the model's own names and values, and the model's prior instead of the path's."""
+        path = result.posterior
+        assert path is not None
+        values, log_prior = jax.tree.map(np.asarray, _own(path.values["theta"], model=self.model))
+        log_likelihood = path.log_likelihood + path.log_prior - log_prior
+        return replace(result, posterior=Posterior(values, log_likelihood, log_prior, path.acceptance))
 
     def plan(self, ladder: Ladder | None, draws: int, components: int = 1, length: int | None = None) -> Plan:
         """Plan a round; without a ladder, for two rungs, which refuses what no number of them could do."""
@@ -468,11 +492,23 @@ class _Front:
             "reference": reference,
             "kernel": name_of(kernel),
             "swap": name_of(self.swap),
+            "gradients": self.model.differentiable,
             "seed": self.seed,
             "target_error": self.target_error,
             "parameters": list(self.model.parameter_names),
             "versions": {package: version(package) for package in ("thermint", "jax")},
         }
+
+
+@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})
+def _own(position: jax.Array, *, model: Model) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Name the values at positions [population, draw, d], and compute the model's log prior there."""
+
+    def at(theta: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
+        named = dict(zip(model.names, theta, strict=True)) if model.names else {"theta": theta}
+        return model.constrain(theta) if model.constrain else named, model.log_prior(theta)
+
+    return jax.vmap(jax.vmap(at))(position)
 
 
 def _compared(previous: Evidence, result: Evidence) -> Evidence:

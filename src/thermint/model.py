@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,6 +41,9 @@ class Model:
         names: one name for each entry of theta.
         normalised: ``log_prior`` is known to be normalised, and to be what ``sample_prior`` draws from; else this is
             checked numerically in up to ten dimensions.
+        differentiable: JAX can differentiate ``log_likelihood``. Else its gradient counts as unknown (zero in every
+            `Evaluation`), and there are no control variates.
+        data: ``{"name": observed values}``, where they are known: `compare` warns of models with different data.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -65,6 +68,8 @@ class Model:
     constrain: Callable[[Array], dict[str, Array]] | None = None
     names: tuple[str, ...] | None = None
     normalised: bool = False
+    differentiable: bool = True
+    data: Mapping[str, np.ndarray] | None = field(default=None, compare=False, repr=False)  # to JAX it does not exist
 
     def __post_init__(self) -> None:
         if self.names is not None:
@@ -74,13 +79,13 @@ class Model:
         """Split into functions, which may hold arrays, and the rest."""
         functions = (getattr(self, name) for name in _FUNCTIONS)
         bound = (f if f is None or isinstance(f, Partial) else Partial(f) for f in functions)
-        return tuple(bound), (self.names, self.normalised)
+        return tuple(bound), (self.names, self.normalised, self.differentiable)
 
     @classmethod
     def tree_unflatten(cls, rest: tuple, functions: tuple) -> Model:
         """Put together what `tree_flatten` split."""
-        names, normalised = rest
-        return cls(**dict(zip(_FUNCTIONS, functions, strict=True)), names=names, normalised=normalised)
+        bound = dict(zip(_FUNCTIONS, functions, strict=True))
+        return cls(**bound, **dict(zip(("names", "normalised", "differentiable"), rest, strict=True)))
 
     @property
     def dimension(self) -> int:
@@ -150,7 +155,10 @@ def log_likelihood_and_fisher(model: Model, position: Array) -> tuple[Array, Arr
 
 def evaluate(model: Model, position: Array) -> Evaluation:
     """Values, both gradients and the parts of the metric at one position, in one pass."""
-    if model.metric is None:
+    if not model.differentiable:
+        log_likelihood, grad_log_likelihood = model.log_likelihood(position), jnp.zeros_like(position)
+        fisher, prior_curvature = (None, None) if model.metric is None else model.metric(position)
+    elif model.metric is None:
         log_likelihood, grad_log_likelihood = jax.value_and_grad(model.log_likelihood)(position)
         fisher, prior_curvature = None, None
     else:

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.flatten_util import ravel_pytree
 from numpyro import distributions as dist
-from numpyro.distributions.transforms import Transform, biject_to
+from numpyro.distributions.transforms import biject_to
 from scipy import stats
 
 from thermint.model import Model
@@ -21,7 +21,10 @@ def unconstrained(prior: Mapping[str, dist.Distribution], log_likelihood: Callab
     """Implement `Model.from_prior`."""
     if not prior:
         raise ValueError("prior is empty: give at least one parameter and its NumPyro distribution.")
-    transforms = {name: _bijection(name, distribution) for name, distribution in prior.items()}
+    for name, distribution in prior.items():
+        check_prior(name, distribution)
+        _check_density(name, distribution)
+    transforms = {name: biject_to(distribution.support) for name, distribution in prior.items()}
 
     def draw(key: Array) -> dict[str, Array]:
         keys = jax.random.split(key, len(prior))
@@ -54,21 +57,38 @@ def unconstrained(prior: Mapping[str, dist.Distribution], log_likelihood: Callab
         sample_prior=lambda key: ravel_pytree(list(draw(key).values()))[0],
         constrain=constrain,
         normalised=True,
-        names=tuple(f"{name}{index}" for name in prior for index in _subscripts(example[name].shape)),
+        names=tuple(f"{name}{index}" for name in prior for index in subscripts(example[name].shape)),
     )
 
 
-def _subscripts(shape: tuple[int, ...]) -> list[str]:
+def subscripts(shape: tuple[int, ...]) -> list[str]:
     """['[0]', '[1]', ...], or [''] for a scalar."""
     return [f"[{', '.join(map(str, index))}]" if shape else "" for index in np.ndindex(*shape)]
 
 
-def _bijection(name: str, distribution: dist.Distribution) -> Transform:
-    """Map the real line onto the distribution's support, refusing what is no proper continuous prior."""
+def _check_density(name: str, distribution: dist.Distribution) -> None:
+    value = distribution.sample(jax.random.key(0))
+    density = distribution.log_prob(value)
+    if not np.all(np.isfinite(density)):
+        raise ValueError(
+            f"the prior of {name!r} ({type(distribution).__name__}) has log density {density} at its own draw {value}: "
+            "check its parameters."
+        )
+
+
+def layers(distribution: dist.Distribution) -> list[dist.Distribution]:
+    """Return the distribution and those that it wraps, from the outside in."""
+    found = [distribution]
+    while (inner := getattr(found[-1], "base_dist", None)) is not None:
+        found.append(inner)
+    return found
+
+
+def check_prior(name: str, distribution: dist.Distribution) -> None:
+    """Refuse what is no proper continuous prior on a support that the real line can be mapped to."""
     if not isinstance(distribution, dist.Distribution):
         raise ValueError(f"the prior of {name!r} is a {type(distribution).__name__}, not a NumPyro distribution.")
-    layer = distribution
-    while layer is not None:
+    for layer in layers(distribution):
         # A mask drops terms of the log density, which is how NumPyro writes flat priors.
         if isinstance(layer, dist.ImproperUniform | dist.MaskedDistribution | dist.Unit):
             raise ValueError(
@@ -76,20 +96,14 @@ def _bijection(name: str, distribution: dist.Distribution) -> Transform:
                 "evidence is not defined. Use a proper distribution, wide if you know little."
             )
         if isinstance(layer, dist.Delta):
-            raise ValueError(f"the prior of {name!r} is a point mass: put the constant into log_likelihood instead.")
-        layer = getattr(layer, "base_dist", None)
+            raise ValueError(f"the prior of {name!r} is a point mass: use the constant itself instead.")
     if distribution.is_discrete:
         raise ValueError(
-            f"the prior of {name!r} ({type(distribution).__name__}) is discrete: sum it out of the likelihood."
-        )
-    value = distribution.sample(jax.random.key(0))
-    if not np.all(np.isfinite(distribution.log_prob(value))):
-        raise ValueError(
-            f"the prior of {name!r} ({type(distribution).__name__}) has log density {distribution.log_prob(value)} "
-            f"at its own draw {value}: check its parameters."
+            f"the prior of {name!r} ({type(distribution).__name__}) is discrete: marginalise it, that is, sum over its "
+            "values in the likelihood (a mixture distribution does that)."
         )
     try:
-        return biject_to(distribution.support)
+        biject_to(distribution.support)
     except NotImplementedError as error:
         raise ValueError(f"NumPyro knows no map from the real line to the support of {name!r}.") from error
 

@@ -171,17 +171,17 @@ def fitted_reference(model: Model, draws: Draws) -> Model:
         True
     """
     _, position, score = locate(draws)
-    return with_reference(model, fit(position[:, :, -1], score[:, :, -1]))
+    return with_reference(model, fit(position[:, :, -1], score[:, :, -1] if model.differentiable else None))
 
 
-def fit(position: np.ndarray, score: np.ndarray) -> Mixture:
-    """Fit a mixture to draws of the posterior, [chain, draw, d], and the gradients of its log density there.
+def fit(position: np.ndarray, score: np.ndarray | None) -> Mixture:
+    """Fit a mixture to draws of the posterior, [chain, draw, d], and the gradients of its log density there, if known.
 
     The draws' halves are held out in turn to choose how many components there are, how wide they are and how heavy
     their tails: what fits draws that it was not fitted to best.
     """
     with one_thread():
-        return _fit(position, score)
+        return _fit(position, np.full_like(position, np.nan) if score is None else score)
 
 
 def _fit(position: np.ndarray, score: np.ndarray) -> Mixture:
@@ -252,6 +252,8 @@ def _normal(x: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     n, d = x.shape
     (mean,), (factor,) = moments(x[None])
+    if np.isnan(score).any():  # not known
+        return mean, factor @ factor.T
     z, u = np.linalg.solve(factor, (x - mean).T).T, score @ factor
     du = u - u.mean(axis=0)
     cross = du.T @ z / n
@@ -283,7 +285,8 @@ def _modes(x: np.ndarray, score: np.ndarray, half: np.ndarray, room: int = MOST_
         return whole
     (mean,), (factor,) = moments(x[None])
     z, u = np.linalg.solve(factor, (x - mean).T).T, score @ factor
-    smooth = np.linalg.eigvalsh(u.T @ u / n)[-1] < NORMAL_ENOUGH * (1 + np.sqrt(d / n)) ** 4
+    known = not np.isnan(score).any()
+    smooth = known and np.linalg.eigvalsh(u.T @ u / n)[-1] < NORMAL_ENOUGH * (1 + np.sqrt(d / n)) ** 4
     outlying = np.sum(z**2, axis=1) > OUTLYING * special.chdtri(d, 1 / n)
     if smooth and not np.any(np.sum(z * u, axis=1)[outlying] > 0):
         return whole

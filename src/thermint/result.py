@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
+    import xarray as xr
+
+
+class Posterior(NamedTuple):
+    """Draws from the posterior, thinned."""
+
+    values: dict[str, np.ndarray]  # what the user knows, by name, [population, draw, ...]
+    log_likelihood: np.ndarray  # [population, draw]
+    log_prior: np.ndarray  # likewise
+    acceptance: np.ndarray | None = None  # likewise, if known
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,7 @@ class Evidence:
         rungs: one row for each rung: its t, mean and variance of the log likelihood, diagnostics.
         estimates: log evidence and error by every method that the same draws allow, for comparison.
         settings: what it takes to repeat the run.
+        posterior: some draws from the posterior, which is where the path ends; None where no chain has gone there.
     """
 
     log_evidence: float
@@ -40,6 +51,7 @@ class Evidence:
     rungs: pd.DataFrame = field(repr=False)
     estimates: pd.DataFrame = field(repr=False)
     settings: dict[str, Any] = field(repr=False)
+    posterior: Posterior | None = field(default=None, repr=False)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return the confidence interval of the log evidence at the given level."""
@@ -50,6 +62,12 @@ class Evidence:
         half = float(stats.t.isf((1 - level) / 2, self.degrees_of_freedom)) * self.standard_error
         return self.log_evidence - half, self.log_evidence + half
 
+    def to_datatree(self) -> xr.DataTree:
+        """Return the posterior draws, their statistics and the evidence as a tree that ArviZ reads."""
+        from thermint.interop.arviz import to_datatree
+
+        return to_datatree(self)
+
     def __str__(self) -> str:
         low, high = self.interval()
         lines = [
@@ -58,10 +76,12 @@ class Evidence:
             f"  error: Monte Carlo {self.mc_error:.2g}, quadrature {self.quadrature_error:.2g}",
             f"  {self.evaluations:,} likelihood evaluations, {self.seconds:.1f} s",
         ]
+        if not self.settings.get("gradients", True):
+            lines.append("  without gradients: no control variates, so that the error is larger than it need be")
         return "\n".join(lines + [f"  warning: {warning}" for warning in self.warnings])
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all fields as plain Python values, for JSON; NaN becomes None."""
+        """Return all fields but the draws as plain Python values, for JSON; NaN becomes None."""
 
         def plain(value: Any) -> Any:
             if isinstance(value, dict):
@@ -72,7 +92,7 @@ class Evidence:
                 value = value.item()
             return None if isinstance(value, float) and not np.isfinite(value) else value
 
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "posterior"}
         tables = {name: fields[name].reset_index().to_dict("list") for name in ("rungs", "estimates")}
         return plain(fields | tables)
 

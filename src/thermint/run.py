@@ -6,16 +6,19 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
-from thermint.draws import Draws, Located, join, locate
+from thermint.draws import Array, Draws, Located, join, locate
 from thermint.frame import Frame, frame_of
 from thermint.gram import Gram
 from thermint.ladders import Ladder
 from thermint.plan import Plan
+from thermint.result import Posterior
 from thermint.sampler import Sampler
 
 MOST_LOCATED = 4000  # draws whose positions are kept, of all rungs and populations
+MOST_POSTERIOR = 4000  # draws of the last rung whose positions are kept, of all populations
 
 
 class Moves(NamedTuple):
@@ -35,6 +38,7 @@ class Run(NamedTuple):
     g: np.ndarray  # log likelihood, [population, draw, rung]
     moves: list[Moves]  # one entry a batch
     some: Located  # of the draws
+    posterior: Posterior  # draws of the last rung, as the path has them
 
 
 def run(sampler: Sampler, frame: Frame, plan: Plan, on_batch: Callable[[int, Callable[[], Run]], None]) -> Run:
@@ -50,13 +54,15 @@ def run(sampler: Sampler, frame: Frame, plan: Plan, on_batch: Callable[[int, Cal
     gram = plan.empty(frame, populations)
     traces: list[np.ndarray] = []
     some: list[Located] = []
+    last: list[Posterior] = []
     moves: list[Moves] = []
     drawn = 0
     thinning = -(-plan.draws * populations * len(sampler.ladder) // MOST_LOCATED)
+    sparing = -(-plan.draws * populations // MOST_POSTERIOR)
 
     def so_far() -> Run:
         g = np.concatenate(traces, axis=1)
-        return Run(sampler.ladder, plan, gram, g, moves, join(some))
+        return Run(sampler.ladder, plan, gram, g, moves, join(some), join_posterior(last))
 
     for batch in range(plan.batches):
         pieces = []
@@ -66,6 +72,7 @@ def run(sampler: Sampler, frame: Frame, plan: Plan, on_batch: Callable[[int, Cal
             pieces.append(moves_of(piece))
             traces.append(np.array(piece.log_likelihood[:, -drawn % plan.thinning :: plan.thinning]))
             some.append(Located(*(np.array(a[:, -drawn % thinning :: thinning]) for a in locate(piece))))
+            last.append(posterior_of(piece, -drawn % sparing, sparing))
             drawn += plan.length
         moves.append(average(pieces))
         on_batch(drawn, so_far)
@@ -87,7 +94,23 @@ def run_of(draws: Draws, plan: Plan) -> Run:
         gram = plan.accumulate(gram, draws.block(first, first + longest), batch, weight)
         moves.append(moves_of(draws.block(start, stop)))
     some = locate(draws)
-    return Run(np.asarray(draws.ladder), plan, gram, some.g, moves, some)
+    last = posterior_of(draws, 0, -(-number * populations // MOST_POSTERIOR))
+    return Run(np.asarray(draws.ladder), plan, gram, some.g, moves, some, last)
+
+
+def posterior_of(draws: Draws, start: int, step: int) -> Posterior:
+    """Take every so many draws of the last rung; position, prior and likelihood are those of the path."""
+
+    def taken(a: Array) -> np.ndarray:
+        return np.array(a[:, start::step, -1])
+
+    acceptance = None if draws.acceptance is None else taken(draws.acceptance)
+    return Posterior({"theta": taken(draws.position)}, taken(draws.log_likelihood), taken(draws.log_prior), acceptance)
+
+
+def join_posterior(pieces: list[Posterior]) -> Posterior:
+    """Join along the draw axis."""
+    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *pieces)
 
 
 def moves_of(draws: Draws) -> Moves:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,8 @@ from thermint import population as pop
 from thermint._runtime import require_float64
 from thermint.draws import Draws
 from thermint.frame import Frame
-from thermint.kernels import Kernel, Params, hmc, mala
+from thermint.interop import as_model
+from thermint.kernels import Kernel, Params, hmc, mala, random_walk
 from thermint.ladders import Ladder
 from thermint.model import Model, check_shapes
 from thermint.population import Population, Swap
@@ -69,13 +71,13 @@ class Sampler:
         return draws
 
 
-def check_model(model: Model) -> None:
-    """Refuse a model that cannot have an evidence, naming what is wrong, before anything is sampled."""
-    if not isinstance(model, Model):
-        raise TypeError(f"model must be a thermint.Model, not {type(model).__name__}.")
+def checked_model(model: Any) -> Model:
+    """Take a model of any kind we know, refusing one that cannot have an evidence before anything is sampled."""
+    model = as_model(model)
     require_float64()
     check_shapes(model)
     check_normalised(model)
+    return model
 
 
 def make_sampler(
@@ -141,10 +143,12 @@ def make_sampler(
 
 
 def default_kernel(model: Model) -> Kernel:
-    """Choose mala for few parameters, hmc for many.
+    """Choose mala for few parameters, hmc for many, random_walk without gradients.
 
-    Both adapt to the covariance of the rung. On Pima's path from the prior, mmala with the model's own metric has less
+    All adapt to the covariance of the rung. On Pima's path from the prior, mmala with the model's own metric has less
     than half of mala's effective draws: away from the posterior the Fisher information all but vanishes, so that steps
     of the length that suits the posterior are far too long.
     """
+    if not model.differentiable:
+        return random_walk
     return mala if model.dimension <= MALA_UP_TO else hmc

@@ -229,7 +229,8 @@ def settle(
     options: dict[str, Any] = {"length": length, "populations": populations, "swap": swap, "on_round": on_round}
     evaluations, distance = 0, np.inf
     for pilot in range(MOST_PILOTS):
-        warm = _warm_up(model, fit(position, score), rungs, kernel, key=jax.random.fold_in(key, pilot), **options)
+        mixture = _fit(model, position, score)
+        warm = _warm_up(model, mixture, rungs, kernel, key=jax.random.fold_in(key, pilot), **options)
         pieces = [warm.sampler.last, *(warm.sampler.chunk() for _ in range(-(-PILOT_DRAWS // length)))]
         evaluations += warm.sampler.evaluations
         found = join([locate(piece) for piece in pieces])
@@ -239,7 +240,8 @@ def settle(
             break
     if ladder is None:
         rungs = _enough(found.g, rungs, tolerance)
-    warm = _warm_up(model, fit(position, score), rungs, kernel, key=jax.random.fold_in(key, MOST_PILOTS), **options)
+    mixture = _fit(model, position, score)
+    warm = _warm_up(model, mixture, rungs, kernel, key=jax.random.fold_in(key, MOST_PILOTS), **options)
     return warm._replace(evaluations=evaluations)
 
 
@@ -248,7 +250,12 @@ def refit(
 ) -> Settled:
     """Fit the reference to the posterior draws of a run on its path; other arguments as for `settle`."""
     rungs = ladder if ladder is not None else _enough(run.g, run.ladder, tolerance)
-    return _warm_up(model, fit(*_posterior(run.some, run.ladder)), rungs, kernel, **options)
+    return _warm_up(model, _fit(model, *_posterior(run.some, run.ladder)), rungs, kernel, **options)
+
+
+def _fit(model: Model, position: np.ndarray, score: np.ndarray) -> Mixture:
+    """Fit a mixture to draws, with the help of their scores where the model has gradients."""
+    return fit(position, score if model.differentiable else None)
 
 
 def _posterior(found: Located, ladder: Ladder) -> tuple[np.ndarray, np.ndarray]:

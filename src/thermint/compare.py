@@ -1,0 +1,260 @@
+"""Which model do the data speak for? Bayes factors and posterior model probabilities, with error bars."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import html
+import inspect
+import pickle
+import types
+import warnings
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from thermint.evidence import evidence
+from thermint.interop import as_model
+from thermint.options import require_whole
+from thermint.result import Evidence, plus_minus
+
+# Kass and Raftery (1995): words for 2 ln BF, up to each bound.
+SCALE = ((2.0, "not worth more than a bare mention"), (6.0, "positive"), (10.0, "strong"), (np.inf, "very strong"))
+WITHIN = 2.0  # standard errors that words allow for
+COLUMNS = (
+    "log_evidence",
+    "standard_error",
+    "log_bf",
+    "log_bf_error",
+    "probability",
+    "probability_error",
+    "warnings",
+)
+
+Data = tuple[tuple[tuple[int, ...], bytes], ...]
+
+
+class Ran(NamedTuple):
+    """What a run, here or in another process, hands back."""
+
+    result: Evidence
+    data: Data | None  # shape and digest of every array that was observed, sorted; None if not known
+
+
+class Comparison(pd.DataFrame):
+    """The table of `compare`: it prints errors beside values, and says in words what the Bayes factors amount to."""
+
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return pd.DataFrame  # what is made of a part of the table is a plain one
+
+    def printed(self) -> pd.DataFrame:
+        """Return the table as it is printed: values with their errors, and the words of Kass and Raftery."""
+        others = self["log_bf_error"] > 0
+
+        def column(value: str, error: str) -> list[str]:
+            return [plus_minus(v, e) if e > 0 else f"{v:.4g}" for v, e in zip(self[value], self[error], strict=True)]
+
+        return pd.DataFrame(
+            {
+                "log evidence": column("log_evidence", "standard_error"),
+                "log Bayes factor": column("log_bf", "log_bf_error"),
+                "probability": column("probability", "probability_error"),
+                "evidence against": [
+                    words(bf, error) if other else ""
+                    for bf, error, other in zip(self["log_bf"], self["log_bf_error"], others, strict=True)
+                ],
+            },
+            index=self.index.rename(None),
+        )
+
+    def __repr__(self) -> str:
+        if not set(COLUMNS) <= set(self.columns):
+            return pd.DataFrame(self).__repr__()  # someone has taken some away
+        with pd.option_context("display.width", None, "display.max_columns", None, "display.max_colwidth", None):
+            table = self.printed().to_string()
+        return "\n".join([table, *(f"warning: {name}: {said}" for name, said in self._said())])
+
+    def _repr_html_(self) -> str:
+        if not set(COLUMNS) <= set(self.columns):
+            return pd.DataFrame(self).to_html()
+        said = "".join(f"<li>{html.escape(f'{name}: {text}')}</li>" for name, text in self._said())
+        return self.printed().to_html() + (f"<p>Warnings:</p><ul>{said}</ul>" if said else "")
+
+    def _said(self) -> Iterator[tuple[Any, str]]:
+        return ((name, said) for name, several in self["warnings"].items() for said in several)
+
+
+def compare(
+    models: Mapping[str, Any],
+    *,
+    prior: Mapping[str, float] | None = None,
+    executor: Executor | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Compare models of the same data by their evidences.
+
+    Args:
+        models: ``{"name": model}``; an `Evidence` stands for a model that has been run already, and a function without
+            arguments for the model that it returns.
+        prior: probability of each model before the data were seen; by default all are equal.
+        executor: runs the models side by side, such as `concurrent.futures.ProcessPoolExecutor`. What is sent to other
+            processes must be picklable, which most models are not but a top-level function that makes one is; and
+            JAX wants these processes to be spawned (``mp_context=multiprocessing.get_context("spawn")``). Threads take
+            any model.
+        **options: of `thermint.evidence`. Each model has a seed of its own, made of ``seed`` and its name, so that the
+            runs are independent and do not depend on what else is in the table.
+
+    Returns:
+        One row for each model, the best first: ``log_evidence`` and its ``standard_error``; ``log_bf``, its own minus
+        the best, and the error of that; ``probability`` after the data were seen, and its error (delta method); and
+        ``warnings``. Printed, it says what the Bayes factors amount to in the words of Kass and Raftery (1995).
+
+    Raises:
+        ValueError: no models, or a prior that does not name exactly these or is no probability.
+        TypeError: a model that cannot be used, or not be sent to another process.
+
+    Example:
+        >>> import thermint
+        >>> from thermint.paper import radiata
+        >>> table = thermint.compare({"density": radiata.model(1), "adjusted": radiata.model(2)}, draws=100)
+        >>> table.index[0], round(float(table.log_bf["density"]), 1)
+        ('adjusted', -9.2)
+    """
+    if not models:
+        raise ValueError("models is empty: give at least one, as {'name': model}.")
+    names = list(models)
+    log_prior = _log_prior(names, prior)
+    seed = options.pop("seed", 0)
+    require_whole("seed", seed, at_least=0)
+    if executor is not None:
+        options.setdefault("progress", False)
+    own = {name: {**options, "seed": seed_of(seed, name)} for name in names}
+    ran = _run_all(models, own, executor)
+    said = _different_data({name: one.data for name, one in ran.items()})
+    if said:
+        warnings.warn(said, stacklevel=2)
+
+    value = np.array([ran[name].result.log_evidence for name in names])
+    error = np.array([ran[name].result.standard_error for name in names])
+    best = int(value.argmax())
+    probability, probability_error = posterior(value, error, log_prior)
+    against_best = np.where(np.arange(len(names)) == best, 0.0, np.hypot(error, error[best]))
+    said_of = [((said,) if said and one.data is not None else ()) + one.result.warnings for one in ran.values()]
+    columns = (value, error, value - value[best], against_best, probability, probability_error, said_of)
+    table = pd.DataFrame(dict(zip(COLUMNS, columns, strict=True)), index=pd.Index(names, name="name"))
+    return Comparison(table.iloc[np.argsort(-value, kind="stable")])
+
+
+def posterior(log_evidence: np.ndarray, error: np.ndarray, log_prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Posterior probabilities of models, [model], and their errors by the delta method.
+
+    With p the softmax of log evidence + log prior, dp_i / dl_j = p_i (delta_ij - p_j).
+    """
+    p = special.softmax(log_evidence + log_prior)
+    jacobian = p[:, None] * (np.eye(len(p)) - p)
+    return p, np.sqrt((jacobian**2) @ error**2)
+
+
+def words(log_bf: float, error: float) -> str:
+    """Say how strong the evidence is, in the words of Kass and Raftery; of two kinds where the error allows both.
+
+    >>> words(-2.0, 0.1), words(-3.0, 0.4)
+    ('positive', 'positive to strong')
+    """
+    low, high = (2 * max(abs(log_bf) + side * WITHIN * error, 0.0) for side in (-1, 1))
+    least, most = (next(word for bound, word in SCALE if twice <= bound) for twice in (low, high))
+    return least if least == most else f"{least} to {most}"
+
+
+def seed_of(seed: int, name: str) -> int:
+    """Make the seed of one model's run from the seed of all and its name."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:4], "big")
+
+
+def _log_prior(names: list[str], prior: Mapping[str, float] | None) -> np.ndarray:
+    """Return the log prior probabilities, [model], or say what is wrong with them."""
+    if prior is None:
+        return np.full(len(names), -np.log(len(names)))
+    missing, unknown = [n for n in names if n not in prior], [n for n in prior if n not in names]
+    if missing or unknown:
+        wrong = f"lacks {missing}" if missing else f"names {unknown}, which are not among the models"
+        raise ValueError(f"prior {wrong}: give one probability for each of {names}.")
+    for name in names:
+        if not prior[name] >= 0:  # nor NaN
+            raise ValueError(f"prior[{name!r}] = {prior[name]!r}: a probability cannot be negative or NaN.")
+    total = float(sum(prior.values()))
+    if abs(total - 1) > 1e-9:
+        raise ValueError(f"prior sums to {total:.10g} instead of 1: divide every probability by that.")
+    with np.errstate(divide="ignore"):
+        return np.log([float(prior[name]) for name in names])
+
+
+def _run_all(
+    models: Mapping[str, Any], options: dict[str, dict[str, Any]], executor: Executor | None
+) -> dict[str, Ran]:
+    """Run every model, side by side if there is an executor; an error names the model."""
+    waiting = {} if executor is None else {n: executor.submit(run_one, models[n], options[n]) for n in models}
+    ran = {}
+    for name, model in models.items():
+        try:
+            ran[name] = waiting[name].result() if executor is not None else run_one(model, options[name])
+        except Exception as error:
+            for other in waiting.values():
+                other.cancel()
+            if isinstance(error, pickle.PicklingError) or "pickle" in str(error):
+                raise TypeError(
+                    f"the model {name!r} cannot be sent to another process ({error}). Give a top-level function that "
+                    "makes the model, or use a ThreadPoolExecutor."
+                ) from error
+            error.add_note(f"This happened with the model {name!r}.")
+            raise
+    return ran
+
+
+def run_one(model: Any, options: dict[str, Any]) -> Ran:
+    """Compute the evidence of one model; with what was observed, to be compared with others."""
+    if isinstance(model, Evidence):
+        return Ran(model, None)
+    model = as_model(model() if _makes_one(model) else model)
+    return Ran(evidence(model, **options), _data_of(getattr(model, "data", None)))
+
+
+def _makes_one(model: Any) -> bool:
+    """Say whether this is a function that can be called without arguments; a NumPyro model usually has some."""
+    if not isinstance(model, types.FunctionType | functools.partial):
+        return False
+    arguments = inspect.signature(model).parameters.values()
+    return all(a.default is not a.empty or a.kind in (a.VAR_POSITIONAL, a.VAR_KEYWORD) for a in arguments)
+
+
+def _data_of(data: Mapping[str, Any] | None) -> Data | None:
+    """Boil observed arrays down to what tells whether they are the same, whatever their names."""
+    return None if data is None else tuple(sorted(_digest(np.asarray(values)) for values in data.values()))
+
+
+def _digest(values: np.ndarray) -> tuple[tuple[int, ...], bytes]:
+    plain = values.astype(np.float64) + 0.0 if values.dtype.kind in "biuf" else values.astype(str)  # no -0.0
+    return values.shape, hashlib.sha256(np.ascontiguousarray(plain).tobytes()).digest()
+
+
+def _different_data(data: dict[str, Data | None]) -> str | None:
+    """Say which models were not given the same data, as far as that is known."""
+    groups: dict[Data, list[str]] = {}
+    for name, one in data.items():
+        if one is not None:
+            groups.setdefault(one, []).append(name)
+    if len(groups) < 2:
+        return None
+    shapes = (
+        f"{', '.join(map(repr, names))} (shapes {', '.join(str(shape) for shape, _ in one) or 'none'})"
+        for one, names in groups.items()
+    )
+    return (
+        f"the models do not share the same data: {'; '.join(shapes)}. Evidences of different data cannot be compared: "
+        "give every model the same observations, on the same scale."
+    )
