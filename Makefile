@@ -25,6 +25,7 @@ bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.replicates
 	$(BIN)/python -m benchmarks.precision
+	$(BIN)/python -m benchmarks.interop
 
 $(BIN)/python:
 	$(PYTHON) -m venv .venv

@@ -47,8 +47,7 @@ def by_integration() -> float:
 
 
 if __name__ == "__main__":
-    for model in (centred, non_centred, all_alike):
-        name = getattr(model, "__name__", "non_centred")
+    for name, model in {"centred": centred, "non-centred": non_centred, "all alike": all_alike}.items():
         result = thermint.evidence(thermint.from_numpyro(model), progress=False)
         print(f"{name}: log evidence {result.log_evidence:.4f} ± {result.standard_error:.4f}")
         for warning in result.warnings:

@@ -18,6 +18,8 @@ ROOT = Path(__file__).parent.parent
         ("ladders", ["--quick"], "equal rejection"),
         ("precision", ["--quick"], "four-modes"),
         ("shared", ["--quick"], "shared"),
+        ("truth", ["--draws", "4000"], "log evidence"),
+        ("interop", ["--draws", "50", "--repeats", "1", "--only", "plain", "numpyro"], "ratio"),
         ("replicates", ["--replicates", "2", "--draws", "50"], "standard errors from truth"),
     ],
 )

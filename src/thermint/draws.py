@@ -28,7 +28,8 @@ class Draws(NamedTuple):
         acceptance: probability with which each move was accepted, if known; NaN where the model or its gradient was NaN
             or +inf.
         outside: 1 where a move's proposal had a prior or a likelihood of zero, if known, else 0. At rung 0, where every
-            proposal is a fresh draw from the prior, its average is the prior mass that has no likelihood.
+            proposal is a fresh draw from the prior, its average is the prior mass that has no likelihood; elsewhere,
+            proposals so far away that any density is zero to rounding do not count.
     """
 
     ladder: Array  # [rung]

@@ -19,6 +19,8 @@ from thermint.model import Evaluation, Model, check_values, choose, evaluate, im
 
 Swap = Callable[[Array, Array, Array, Array], Array]
 
+WILD = 10.0  # standard deviations of the rung; proposals beyond it say nothing of a border
+
 
 class Population(NamedTuple):
     """The state of the sampler. Axes: [population, rung]; populations never see each other."""
@@ -70,9 +72,12 @@ def advance(
         # The rung at t = 0 is the prior where the likelihood is not zero.
         allowed = usable(info.proposal)
         moved = choose(t > 0, moved, choose(allowed, info.proposal, state))
+        # Far away, a density that only falls towards zero rounds to it: that is no border.
+        jump = params.precision_factor.T @ (info.proposal.position - state.position)
+        wild = (t > 0) & (jnp.sqrt(jnp.mean(jump**2)) > WILD)
         outside = impossible(info.proposal)
         acceptance = jnp.where(t > 0, info.acceptance, allowed.astype(float))
-        return moved, jnp.where(allowed | outside, acceptance, jnp.nan), outside.astype(float)
+        return moved, jnp.where(allowed | outside, acceptance, jnp.nan), (outside & ~wild).astype(float)
 
     def iterate(carry: Population, now: tuple[Array, Array, Array, Noise]) -> tuple[Population, tuple]:
         state, log_step = carry
