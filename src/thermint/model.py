@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -143,28 +142,16 @@ class Evaluation(NamedTuple):
     prior_curvature: Array | None = None  # [d, d]
 
 
-def log_likelihood_and_fisher(model: Model, position: Array) -> tuple[Array, Array]:
-    """Both from one calculation, if the model has one for them; for models with a metric."""
-    assert model.metric is not None
-    return (
-        model.with_fisher(position)
-        if model.with_fisher
-        else (model.log_likelihood(position), model.metric(position)[0])
-    )
-
-
 def evaluate(model: Model, position: Array) -> Evaluation:
     """Values, both gradients and the parts of the metric at one position, in one pass."""
+    fisher, prior_curvature = model.metric(position) if model.metric else (None, None)
     if not model.differentiable:
         log_likelihood, grad_log_likelihood = model.log_likelihood(position), jnp.zeros_like(position)
-        fisher, prior_curvature = (None, None) if model.metric is None else model.metric(position)
-    elif model.metric is None:
-        log_likelihood, grad_log_likelihood = jax.value_and_grad(model.log_likelihood)(position)
-        fisher, prior_curvature = None, None
+    elif model.metric and model.with_fisher:
+        # In place of the metric's, which XLA drops.
+        (log_likelihood, fisher), grad_log_likelihood = jax.value_and_grad(model.with_fisher, has_aux=True)(position)
     else:
-        both = jax.value_and_grad(partial(log_likelihood_and_fisher, model), has_aux=True)
-        (log_likelihood, fisher), grad_log_likelihood = both(position)
-        prior_curvature = model.metric(position)[1]  # XLA drops the part that is not used
+        log_likelihood, grad_log_likelihood = jax.value_and_grad(model.log_likelihood)(position)
     # Wild proposals, such as a scale of e^-200, are as good as impossible; their squares would overflow.
     log_likelihood = jnp.where(log_likelihood < LOWEST, -jnp.inf, log_likelihood)
     log_prior, grad_log_prior = jax.value_and_grad(model.log_prior)(position)
