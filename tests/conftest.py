@@ -1,6 +1,21 @@
-"""Settings of the test run: a compilation cache of its own, shared between runs and workers."""
+"""Settings of the test run: a compilation cache of its own, shared by runs and workers, and few programs in memory."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import jax
+import pytest
+
 os.environ.setdefault("THERMINT_CACHE", str(Path(__file__).parent.parent / ".pytest_cache" / "jax"))
+
+MAPS = Path("/proc/self/maps")
+MOST_MAPS = 20_000  # Linux allows a process 65530, and XLA crashes beyond; one `evidence` of a new model takes 1500
+
+
+@pytest.fixture(autouse=True)
+def _few_programs() -> Iterator[None]:
+    """Forget compiled programs before there are too many of them for one process."""
+    yield
+    if MAPS.exists() and len(MAPS.read_bytes().splitlines()) > MOST_MAPS:
+        jax.clear_caches()
