@@ -53,7 +53,7 @@ def test_statistics_are_those_of_the_model_not_of_the_path(result):
     log_likelihood = stats.norm.logpdf(Y, mean[:, :, None]).sum(axis=(2, 3))
     # The density of log scale and mean, which is where the chain lives.
     log_prior = stats.norm.logpdf(np.log(scale), 0.5, 0.8) + stats.norm.logpdf(mean, 0, 2).sum(axis=2)
-    np.testing.assert_allclose(sampled["log_likelihood"], log_likelihood, atol=1e-9)
+    np.testing.assert_allclose(sampled["total_log_likelihood"], log_likelihood, atol=1e-9)
     np.testing.assert_allclose(sampled["log_prior"], log_prior, atol=1e-9)
     np.testing.assert_allclose(sampled["lp"], log_likelihood + log_prior, atol=1e-9)
     assert sampled["acceptance_rate"].mean() == pytest.approx(result.rungs["acceptance"].iloc[-1])
@@ -107,7 +107,7 @@ def test_draws_from_elsewhere_are_thinned_and_have_no_names():
     assert found.dims == ("chain", "draw", "theta_dim_0")
     assert found.sizes["chain"] * found.sizes["draw"] <= MOST_POSTERIOR
     np.testing.assert_array_equal(found[..., 0], theta[:, ::2, -1])
-    assert set(tree["sample_stats"].data_vars) == {"lp", "log_likelihood", "log_prior"}
+    assert set(tree["sample_stats"].data_vars) == {"lp", "total_log_likelihood", "log_prior"}
 
 
 def test_a_result_without_draws_has_the_evidence_alone():

@@ -160,3 +160,11 @@ def test_features_have_mean_zero_under_a_mixture_and_finished_ones_do_not(compon
         one = Parts(*(part[k : k + 1] for part in parts))
         finished = np.asarray(features_of(theta, score, *one, DEGREE, True))
         assert z_of(finished * responsibility[k]).max() > 8
+
+
+def test_lapack_is_called_once_whatever_the_number_of_components():
+    """Two batched calls at once, on a machine of two cores, wait for each other forever in JAX 0.10."""
+    parts = some_parts(8, 10)
+    theta = jnp.zeros((5, 10))
+    traced = jax.make_jaxpr(basis.mixture_features, static_argnums=(5, 6))(theta, theta, *parts, 2, True)
+    assert str(traced).count("triangular_solve[") == 1

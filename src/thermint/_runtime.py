@@ -1,11 +1,20 @@
-"""The two settings of JAX that thermint makes: 64-bit floats and a compilation cache on disk."""
+"""How thermint sets up JAX: 64-bit floats, a compilation cache on disk, and programs that compile soon."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import cache, wraps
 from pathlib import Path
+from typing import Any, TypeVar
 
 import jax
+
+R = TypeVar("R")
+
+# Measured on Pima: with the first of these, the sampler's program compiles in a third of the time that XLA's defaults
+# take (3.6 s), with both in half of that (1.8 s), and it runs as fast.
+QUICK = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
 
 
 def _enable_float64() -> None:
@@ -20,6 +29,40 @@ def _enable_compilation_cache() -> None:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jax.config.update("jax_compilation_cache_dir", folder or str(home / "thermint" / f"jax-{jax.__version__}"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def jit(*static: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Make a decorator like `jax.jit`, for programs that take longer to compile than to run.
+
+    Args:
+        static: names of the arguments that are part of the program.
+    """
+
+    def decorate(function: Callable[..., R]) -> Callable[..., R]:
+        @cache
+        def program() -> Callable[..., R]:
+            return jax.jit(function, static_argnames=static, compiler_options=_accepted())
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> R:
+            return program()(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+@cache
+def _accepted() -> dict[str, Any]:
+    """Return the options that this version of XLA knows."""
+    accepted = {}
+    for name, value in QUICK.items():
+        try:
+            jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
+        except jax.errors.JaxRuntimeError:
+            continue
+        accepted[name] = value
+    return accepted
 
 
 def require_float64() -> None:

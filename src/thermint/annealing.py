@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pandas as pd
 from jax import Array
 
+from thermint._runtime import jit
 from thermint.diagnostics import invalid_warnings
 from thermint.estimators.ais import log_weights, weight_warnings
 from thermint.estimators.stepping_stone import log_mean_exp
@@ -144,7 +145,7 @@ def anneal(
     )
 
 
-@partial(jax.jit, static_argnames=("kernel",), compiler_options={"xla_backend_optimization_level": 1})
+@jit("kernel")
 def climb(key: Array, index: Array, ladder: Array, params: Params, *, model: Model, kernel: Kernel) -> Climb:
     """Move particles from the prior to the last rung below 1; another move, at t = 1, would change no weight.
 

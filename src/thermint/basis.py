@@ -122,19 +122,20 @@ def mixture_features(
         responsibility is 1; lowest degree first, constants among those of degree 1.
     """
     number, d = mean.shape
-    x = jnp.stack([solve_triangular(L, (position - m).T, lower=True) for L, m in zip(factor, mean, strict=True)])
+    # One call of LAPACK for all components: JAX 0.10 waits forever where several batched ones run at once on few cores.
+    whitening = jax.vmap(lambda L: solve_triangular(L, jnp.eye(d), lower=True))(jnp.asarray(factor))
+    x = jnp.einsum("kij,knj->kin", whitening, position - jnp.asarray(mean)[:, None])
     if number == 1 or degree == 0:
         return stein_features(x[0], jnp.matmul(score, factor[0]).T, degree, cross)
     log_density = log_weight - jnp.sum(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2)), axis=1)
     responsibility = jax.nn.softmax(log_density[:, None] - 0.5 * jnp.sum(x**2, axis=1), axis=0)  # [component, n]
     # Gradients of the components' log densities, [component, n, d].
-    pull = -jnp.stack([solve_triangular(L, z, lower=True, trans=1).T for L, z in zip(factor, x, strict=True)])
+    pull = -jnp.einsum("kji,kjn->kni", whitening, x)
     blocks = []
     for k in range(number):
         a = jnp.matmul(pull, factor[k])  # the same in the coordinates of component k
         average = jnp.einsum("jn,jnd->nd", responsibility, a)
-        whitened = [solve_triangular(L, factor[k], lower=True) for L in factor]
-        divergence = -jnp.stack([jnp.sum(w**2) for w in whitened])  # of each a, [component]
+        divergence = -jnp.sum((whitening @ factor[k]) ** 2, axis=(1, 2))  # of each a, [component]
         b = a[k] - average
         spreading = jnp.einsum("jn,jnd,jnd->n", responsibility, a - average, a)
         div_b = divergence[k] - divergence @ responsibility - spreading

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from thermint import ladders
-from thermint._runtime import require_float64
+from thermint._runtime import jit, require_float64
 from thermint.draws import Draws, check_draws, concatenate
 from thermint.interop.callback import own_errors
 from thermint.kernels import Kernel
@@ -500,7 +499,7 @@ class _Front:
         }
 
 
-@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})
+@jit()
 def _own(position: jax.Array, *, model: Model) -> tuple[dict[str, jax.Array], jax.Array]:
     """Name the values at positions [population, draw, d], and compute the model's log prior there."""
 

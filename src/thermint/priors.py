@@ -14,7 +14,10 @@ from numpyro import distributions as dist
 from numpyro.distributions.transforms import biject_to
 from scipy import stats
 
+from thermint._runtime import jit
 from thermint.model import Model
+
+DRAWS = 4000  # of the prior, by which it is checked
 
 
 def unconstrained(prior: Mapping[str, dist.Distribution], log_likelihood: Callable[[dict[str, Array]], Array]) -> Model:
@@ -133,6 +136,29 @@ def check_normalised(model: Model) -> None:
         )
 
 
+def check_factors(
+    names: list[str], log_factors: Callable[[Array], Array], sample_prior: Callable[[Array], Array]
+) -> None:
+    """Refuse factors of the prior that change its total: their mean over the rest of the prior must be one.
+
+    They are on the likelihood's side of the path, which then starts from the rest of the prior; the evidence is the
+    same.
+    """
+
+    @jit()
+    def log_values(keys: Array) -> Array:
+        return jax.vmap(lambda key: log_factors(sample_prior(key)))(keys)
+
+    values = np.exp(np.asarray(log_values(jax.random.split(jax.random.key(0), DRAWS))))
+    mean, error = values.mean(), values.std() / np.sqrt(DRAWS)
+    if not abs(mean - 1) < 0.02 + 6 * error:
+        raise ValueError(
+            f"the prior is not normalised: the mean of its factors ({', '.join(names)}) over the rest of the prior is "
+            f"{mean:.4g} ± {error:.1g} instead of 1. Subtract the logarithm of that mean, if you know it exactly, or "
+            "say 'likelihood'."
+        )
+
+
 def _integral(model: Model) -> tuple[float, float]:
     """Integrate a one-dimensional prior density numerically, with the relative error that halving the grid shows.
 
@@ -142,7 +168,7 @@ def _integral(model: Model) -> tuple[float, float]:
     low, centre, high = np.quantile(draws, [0.25, 0.5, 0.75])
     u = np.linspace(-30.0, 30.0, 40001)
     x = centre + (high - low) * np.sinh(u)
-    density = np.exp(np.asarray(jax.jit(jax.vmap(model.log_prior))(jnp.asarray(x[:, None]))))
+    density = np.exp(np.asarray(jit()(jax.vmap(model.log_prior))(jnp.asarray(x[:, None]))))
     integrand = np.nan_to_num(density) * (high - low) * np.cosh(u)
     total, coarse = np.trapezoid(integrand, u), np.trapezoid(integrand[::2], u[::2])
     return float(total), abs(float(np.log(total / coarse)))
@@ -150,7 +176,7 @@ def _integral(model: Model) -> tuple[float, float]:
 
 def _reciprocal_average(model: Model) -> tuple[float, float]:
     """Estimate the integral of exp(log_prior), with its relative standard error, from prior draws."""
-    theta, log_p = _prior_sample(model, 4000)
+    theta, log_p = _prior_sample(model, DRAWS)
     scaled = theta / np.subtract(*np.quantile(theta, [0.75, 0.25], axis=0))
     distance = np.linalg.norm(scaled[:200, None] - scaled, axis=-1)
     # The most crowded of 200 places: well inside the support, and inside one mode if there are several.
@@ -164,7 +190,7 @@ def _reciprocal_average(model: Model) -> tuple[float, float]:
 def _prior_sample(model: Model, number: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw from the prior, [number, d], and evaluate its log density there, [number]."""
 
-    @jax.jit
+    @jit()
     def draw(key: Array) -> tuple[Array, Array]:
         theta = jax.vmap(model.sample_prior)(jax.random.split(key, number)).astype(float)
         return theta, jax.vmap(model.log_prior)(theta)

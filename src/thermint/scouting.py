@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from thermint import ladders
+from thermint._runtime import jit
 from thermint.draws import Draws, Located, concatenate, join, locate
 from thermint.errors import batch_error
 from thermint.estimators.mbar import log_mixture, mbar, rule_error
@@ -100,7 +100,7 @@ def climb_all(model: Model, starts: np.ndarray, key: Array) -> np.ndarray:
     return np.stack([climb(jax.random.fold_in(key, i), start, scale, model=model) for i, start in enumerate(starts)])
 
 
-@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})
+@jit()
 def climb(key: Array, position: Array, scale: Array, *, model: Model) -> Array:
     """Climb to modes of the posterior by damped scoring (Levenberg and Marquardt), and step off at random.
 

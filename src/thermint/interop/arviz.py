@@ -33,7 +33,7 @@ def _draws(posterior: Posterior) -> dict[str, xr.Dataset]:
     """Return the posterior, and the statistics of its draws."""
     stats = {
         "lp": posterior.log_likelihood + posterior.log_prior,
-        "log_likelihood": posterior.log_likelihood,
+        "total_log_likelihood": posterior.log_likelihood,  # ArviZ takes "log_likelihood" for one value a datum
         "log_prior": posterior.log_prior,
     }
     if posterior.acceptance is not None:

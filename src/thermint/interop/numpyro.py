@@ -16,15 +16,15 @@ from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.distributions.transforms import biject_to
 
+from thermint._runtime import jit
 from thermint.interop import fisher
 from thermint.model import Model
-from thermint.priors import check_prior, layers, subscripts
+from thermint.priors import check_factors, check_prior, layers, subscripts
 
 Site = dict[str, Any]
 Side = Literal["prior", "likelihood"]
 
 JACOBIAN = "_log_jacobian"  # of a site's map from the real line, recorded as a factor
-DRAWS = 4000  # of the prior, by which its factors are checked
 
 
 def from_numpyro(
@@ -101,7 +101,14 @@ def from_numpyro(
         parts = [fisher.pull_back(partial(parameters, name), _family(found[name]).information) for name in observed]
         return jnp.sum(jnp.stack([part(theta) for part in parts]), axis=0), -jax.hessian(log_prior)(theta)
 
-    _check_factors(sample_prior, sites_at, [name for name, side in sides.items() if side == "prior"])
+    of_prior = [name for name, side in sides.items() if side == "prior"]
+
+    def factors_of_prior(theta: Array) -> Array:
+        found = sites_at(theta)
+        return _log_density(found[name] for name in of_prior)
+
+    if of_prior:
+        check_factors(of_prior, factors_of_prior, sample_prior)
     return Model(
         log_likelihood,
         log_prior,
@@ -205,33 +212,8 @@ def _side(name: str, side: Side) -> Side:
     return side
 
 
-def _check_factors(
-    sample_prior: Callable[[Array], Array], sites_at: Callable[[Array], dict[str, Site]], names: list[str]
-) -> None:
-    """Refuse factors of the prior that change its total: their mean over the other sites' prior must be one.
-
-    They are on the likelihood's side of the path, which then starts from the other sites' prior; the evidence is the
-    same.
-    """
-    if not names:
-        return
-
-    @jax.jit
-    def factors(keys: Array) -> Array:
-        return jax.vmap(lambda key: _log_density(sites_at(sample_prior(key))[name] for name in names))(keys)
-
-    values = np.exp(np.asarray(factors(jax.random.split(jax.random.key(0), DRAWS))))
-    mean, error = values.mean(), values.std() / np.sqrt(DRAWS)
-    if not abs(mean - 1) < 0.02 + 6 * error:
-        raise ValueError(
-            f"the prior is not normalised: the mean of its factors ({', '.join(names)}) over the prior of the other "
-            f"sites is {mean:.4g} ± {error:.1g} instead of 1. Subtract the logarithm of that mean, if you know it "
-            "exactly, or say 'likelihood'."
-        )
-
-
 def _data(model: Callable[[], Any], observed: list[str]) -> dict[str, np.ndarray]:
-    @jax.jit
+    @jit()
     def values() -> dict[str, Array]:
         sites = _trace(handlers.seed(model, jax.random.key(0)))
         return {name: sites[name]["value"] for name in observed}

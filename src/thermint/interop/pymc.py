@@ -43,9 +43,10 @@ from pytensor.tensor.special import Softmax
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 from scipy.special import gammaln
 
+from thermint._runtime import jit
 from thermint.interop import fisher
 from thermint.model import Model
-from thermint.priors import subscripts
+from thermint.priors import check_factors, subscripts
 
 POOL = 2**15  # draws of the prior, where PyTensor cannot draw in JAX
 TRIED = 1000  # draws of the prior, to see whether a transform cuts some off
@@ -75,8 +76,8 @@ def from_pymc(model: pm.Model, *, potentials: Mapping[str, str] | None = None) -
 
     Args:
         model: the PyMC model.
-        potentials: ``{"name": "likelihood"}`` for each `pm.Potential`. One that belongs to the prior would leave this
-            with an unknown constant, on which the evidence depends.
+        potentials: ``{"name": "prior" or "likelihood"}``, the side that each `pm.Potential` belongs to; the evidence
+            depends on it. Those of the prior must leave it normalised, which is checked.
 
     Raises:
         ValueError: a free variable is improper, discrete or cut off by its transform; data are a minibatch; a potential
@@ -116,6 +117,9 @@ def _build(original: pm.Model, sides: dict[str, str]) -> Model:
     _check_compiles(model, [*free, *observed], shapes)
     constants = [_missing_constant(model, rv, shape) for rv, shape in zip(free, shapes, strict=True)]
     log_prior = log_density(free, sum(constants))
+    of_prior = [name for name, side in sides.items() if side == "prior"]
+    if of_prior:
+        check_factors(of_prior, log_density([model[name] for name in of_prior]), sample_prior)
     data = _data(model)
     named = [*free, *model.deterministics]
     values = function(model.replace_rvs_by_values(named))
@@ -140,19 +144,13 @@ def _check_potentials(model: pm.Model, sides: dict[str, str]) -> None:
         if name not in sides:
             raise ValueError(
                 f"the potential {name!r} may belong to the prior or to the likelihood, and the evidence depends on "
-                f"which: if to the likelihood, say potentials={{{name!r}: 'likelihood'}}."
+                f"which: say potentials={{{name!r}: 'likelihood'}} or potentials={{{name!r}: 'prior'}}."
             )
     for name, side in sides.items():
         if name not in names:
             raise ValueError(f"potentials names {name!r}, but the model has no pm.Potential of that name.")
-        if side == "prior":
-            raise ValueError(
-                f"the potential {name!r} cannot belong to the prior: exp(potential) times a density has an unknown "
-                "integral, on which the evidence depends, and draws of the prior would not know of it. Write that part "
-                "of the prior as a distribution, such as pm.Truncated or pm.CustomDist with a normalised logp."
-            )
-        if side != "likelihood":
-            raise ValueError(f"potentials[{name!r}] must be 'likelihood', not {side!r}.")
+        if side not in ("prior", "likelihood"):
+            raise ValueError(f"potentials[{name!r}] must be 'prior' or 'likelihood', not {side!r}.")
 
 
 def _check_variables(model: pm.Model) -> None:
@@ -174,8 +172,8 @@ def _check_variables(model: pm.Model) -> None:
             )
         if rv.dtype in pm.discrete_types:
             raise ValueError(
-                f"{rv.name!r} ({_kind(rv)}) is a discrete variable: sum it out of the model, by pm.Mixture or by "
-                "marginalize of pymc_extras."
+                f"{rv.name!r} ({_kind(rv)}) is a discrete variable: marginalise it, that is, sum over its values, "
+                "by pm.Mixture or by marginalize of pymc_extras."
             )
         if rv.dtype != "float64":
             raise ValueError(
@@ -329,7 +327,7 @@ def _prior_draws(model: pm.Model) -> tuple[Callable[[Array], Array], list[tuple[
         flat = jnp.concatenate([jnp.asarray(values).reshape(POOL, -1) for values in pool], axis=1)
         return Partial(_pick, flat), [values.shape[1:] for values in pool]
     if not all(_has_own_transform(model, rv) for rv in model.free_RVs):
-        _check_transforms(model, jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), TRIED)))
+        _check_transforms(model, jit()(jax.vmap(draw))(jax.random.split(jax.random.key(0), TRIED)))
     return lambda key: ravel_pytree(draw(key))[0], shapes
 
 
