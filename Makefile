@@ -10,7 +10,7 @@ demo: .venv/installed
 test: .venv/installed-dev lint
 	$(BIN)/python -m pytest -n auto
 
-# Long statistical studies: the paper's replicates, and Pima's reference by Gauss-Hermite quadrature.
+# Long statistical studies: forty of the paper's replicates, and Pima's reference by Gauss-Hermite quadrature.
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -n auto -m slow
 
@@ -23,7 +23,6 @@ bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.estimate
 	$(BIN)/python -m benchmarks.startup
-	$(BIN)/python -m benchmarks.replicates
 	$(BIN)/python -m benchmarks.precision
 	$(BIN)/python -m benchmarks.interop
 

@@ -30,6 +30,7 @@ from thermint.paper import pima as paper_pima
 from thermint.paper import radiata as paper_radiata
 
 TWO_METHODS = "importance sampling; bridge sampling agrees"
+GRID = "numerical integration"
 # Log evidence and standard error by importance sampling, 4e6 and 4e7 pairs of draws. Bridge sampling from NUTS chains
 # of 100 000 and 250 000 draws gave -1262.16291 ± 0.00071 and -179.72970 ± 0.00047.
 LOGISTIC_TRUTH = {(50, 2000): (-1262.16279, 1.3e-4)}
@@ -53,6 +54,20 @@ def linear(d: int, n: int, metric: bool = True) -> Problem:
     rng = np.random.default_rng(d)
     X = rng.standard_normal((n, d))
     y = X @ rng.standard_normal(d) + rng.standard_normal(n)
+    return _regression(f"linear-{d}" + ("" if metric else "-without-metric"), X, y, metric)
+
+
+@functools.cache
+def correlated(d: int = 5, n: int = 50) -> Problem:
+    """Linear regression whose columns hardly differ: the posterior is wide but for one narrow direction."""
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((n, 1)) + 0.03 * rng.standard_normal((n, d))
+    return _regression("correlated", X, X.sum(axis=1) + rng.standard_normal(n))
+
+
+def _regression(name: str, X: NDArray, y: NDArray, metric: bool = True) -> Problem:
+    """Linear regression with beta ~ N(0, I) and y ~ N(X beta, I)."""
+    n, d = X.shape
     X_transposed, XX = X.T.copy(), X.T @ X
 
     def log_likelihood(beta: Array) -> Array:
@@ -67,7 +82,7 @@ def linear(d: int, n: int, metric: bool = True) -> Problem:
     quadratic = y @ y - Xy @ np.linalg.solve(A, Xy)
     truth = -n / 2 * np.log(2 * np.pi) - np.linalg.slogdet(A)[1] / 2 - quadratic / 2
     model = Model(log_likelihood, *_normal_prior(d), metric=fisher_and_curvature if metric else None, normalised=True)
-    return Problem(f"linear-{d}" + ("" if metric else "-without-metric"), model, float(truth), 0.0, "closed form")
+    return Problem(name, model, float(truth), 0.0, "closed form")
 
 
 @functools.cache
@@ -116,6 +131,88 @@ def student_regression() -> Problem:
 
     prior = {"beta": dist.Normal(0.0, 2.5).expand([d]), "scale": dist.HalfCauchy(1.0)}
     return Problem("student", Model.from_prior(prior, log_likelihood), *STUDENT_TRUTH, TWO_METHODS)
+
+
+@functools.cache
+def skewed() -> Problem:
+    """Four rates with Gamma(1.5, 1) priors, each seen in one Poisson count: posteriors of log rates are log-gamma."""
+    y, shape = np.array([0.0, 1.0, 2.0, 4.0]), 1.5
+    prior = {"rate": dist.Gamma(shape, 1.0).expand([len(y)])}
+    model = Model.from_prior(prior, lambda p: dist.Poisson(p["rate"]).log_prob(y).sum())
+    truth = special.gammaln(shape + y) - special.gammaln(shape) - special.gammaln(1 + y) - (shape + y) * np.log(2)
+    return Problem("skewed", model, float(truth.sum()), 0.0, "closed form")
+
+
+@functools.cache
+def bounded() -> Problem:
+    """Three positive means with half-normal priors, and data that would rather have them negative."""
+    y = np.array([-0.5, -0.2, 0.1])[:, None] + 0.3 * np.linspace(-1, 1, 10)
+    prior = {"mean": dist.HalfNormal(1.0).expand([3])}
+    model = Model.from_prior(prior, lambda p: dist.Normal(p["mean"][:, None], 1.0).log_prob(y).sum())
+    # Without the bound: normal posteriors of variance 1 / (n + 1). It leaves a part of them, and half of the prior.
+    n, total = y.shape[1], y.sum(axis=1)
+    normal = stats.norm.logpdf(y).sum(axis=1) + total**2 / (2 * (n + 1)) - np.log(n + 1) / 2
+    truth = normal + stats.norm.logcdf(total / np.sqrt(n + 1)) + np.log(2)
+    return Problem("bounded", model, float(truth.sum()), 0.0, "closed form")
+
+
+@functools.cache
+def schools() -> Problem:
+    """Eight schools (Rubin 1981), non-centred, with a half-Cauchy scale."""
+    effect = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+    error = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+    prior = {"mean": dist.Normal(0, 5), "scale": dist.HalfCauchy(5), "standard": dist.Normal(0, 1).expand([8])}
+
+    def log_likelihood(p: dict[str, Array]) -> Array:
+        return dist.Normal(p["mean"] + p["scale"] * p["standard"], error).log_prob(effect).sum()
+
+    mean, angle = np.linspace(-40, 40, 1601)[:, None], np.linspace(0, np.pi / 2, 2002)[:-1]
+    scale = 5 * np.tan(angle)  # whose half-Cauchy prior is uniform in the angle
+    density = stats.norm.logpdf(mean, 0, 5) - np.log(np.pi / 2)
+    density = density + sum(stats.norm.logpdf(y, mean, np.hypot(s, scale)) for y, s in zip(effect, error, strict=True))
+    return Problem("schools", Model.from_prior(prior, log_likelihood), _integral(density, mean, angle), 0.0, GRID)
+
+
+@functools.cache
+def random_effects() -> Problem:
+    """Ten Poisson counts whose log rates scatter about a mean, with a half-normal scale."""
+    y = np.array([0.0, 3.0, 1.0, 9.0, 2.0, 0.0, 5.0, 1.0, 4.0, 2.0])
+    prior = {"mean": dist.Normal(0, 2), "scale": dist.HalfNormal(1), "standard": dist.Normal(0, 1).expand([len(y)])}
+
+    def log_likelihood(p: dict[str, Array]) -> Array:
+        return dist.Poisson(jnp.exp(p["mean"] + p["scale"] * p["standard"])).log_prob(y).sum()
+
+    # A scale and its negative are alike: a normal prior on both, which a grid integrates to rounding.
+    mean, scale = np.linspace(-8, 8, 161)[:, None], np.linspace(-6, 6, 161)
+    node, weight = np.polynomial.hermite_e.hermegauss(100)
+    rate = np.exp(mean[..., None] + scale[:, None] * node)
+    density = stats.norm.logpdf(mean, 0, 2) + stats.norm.logpdf(scale)
+    for count in y:
+        terms = special.xlogy(count, rate) - rate - special.gammaln(count + 1)
+        density = density + special.logsumexp(terms + np.log(weight / weight.sum()), axis=-1)
+    model = Model.from_prior(prior, log_likelihood)
+    return Problem("random-effects", model, _integral(density, mean, scale), 0.0, GRID)
+
+
+@functools.cache
+def banana() -> Problem:
+    """Rosenbrock's: a near 1, b near a^2; priors N(0, 3^2) and N(0, 10^2)."""
+    narrow = 0.3
+    prior = {"a": dist.Normal(0, 3), "b": dist.Normal(0, 10)}
+
+    def log_likelihood(p: dict[str, Array]) -> Array:
+        return dist.Normal(p["a"], 1.0).log_prob(1.0) + dist.Normal(p["b"], narrow).log_prob(p["a"] ** 2)
+
+    a = np.linspace(-8, 10, 20_001)  # b is integrated by hand
+    density = stats.norm.logpdf(a, 0, 3) + stats.norm.logpdf(a, 1, 1) + stats.norm.logpdf(a**2, 0, np.hypot(10, narrow))
+    truth = float(np.log(np.trapezoid(np.exp(density), a)))
+    return Problem("banana", Model.from_prior(prior, log_likelihood), truth, 0.0, GRID)
+
+
+def _integral(log_density: NDArray, x: NDArray, y: NDArray) -> float:
+    """Log of the integral of a density on a grid, [x, y]."""
+    top = log_density.max()
+    return float(top + np.log(np.trapezoid(np.trapezoid(np.exp(log_density - top), y), x.ravel())))
 
 
 @functools.cache
@@ -180,6 +277,13 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "two-modes": lambda: two_modes(),
     "four-modes": lambda: four_modes(),
     "student": lambda: student_regression(),
+    "linear-3": lambda: linear(3, 30),
+    "correlated": correlated,
+    "skewed": skewed,
+    "bounded": bounded,
+    "schools": schools,
+    "random-effects": random_effects,
+    "banana": banana,
 }
 
 

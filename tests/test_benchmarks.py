@@ -18,9 +18,9 @@ ROOT = Path(__file__).parent.parent
         ("ladders", ["--quick"], "equal rejection"),
         ("precision", ["--quick"], "four-modes"),
         ("shared", ["--quick"], "shared"),
+        ("calibration", ["--quick"], "worst z"),
         ("truth", ["--draws", "4000"], "log evidence"),
         ("interop", ["--draws", "50", "--repeats", "1", "--only", "plain", "numpyro"], "ratio"),
-        ("replicates", ["--replicates", "2", "--draws", "50"], "standard errors from truth"),
     ],
 )
 def test_benchmark_runs(module, options, words):

@@ -57,6 +57,20 @@ def test_a_replicate_depends_on_its_own_number_alone() -> None:
     np.testing.assert_allclose(both.ladder, (np.arange(51) / 50) ** 5, rtol=1e-14)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("application", "rmse"), [("radiata", 1.3e-5**0.5), ("pima", 0.044)])
+def test_the_papers_precision_is_reached(application: str, rmse: float, tmp_path: Path) -> None:
+    some = Study(tmp_path / "replicates.jsonl")
+    for model in (1, 2):
+        some.records += study.run_task(Task(application, model, 1000, "paper", tuple(range(40))))
+    found = study.answers(some.estimates(), application, 1000)
+    error = {
+        method: np.sqrt(np.mean((value - APPLICATIONS[application].truth) ** 2)) for method, value in found.items()
+    }
+    assert error["CTI", 2, "second-order"] <= rmse
+    assert error["TI", 0, "second-order"] > 8 * error["CTI", 2, "second-order"]
+
+
 def test_estimates_are_those_of_the_library() -> None:
     draws = study.paper_draws(SMALL).population(0)
     rows, rungs, _ = study.estimates_of(draws)

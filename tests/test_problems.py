@@ -12,7 +12,8 @@ from benchmarks import problems
 from benchmarks.problems import PROBLEMS, QUICK_EFFORT, Estimate, Problem
 from thermint.model import check_shapes, evaluate
 
-OWN = ("linear-20", "logistic-50", "two-modes", "four-modes", "student")
+EASY = ("correlated", "skewed", "bounded", "schools", "random-effects", "banana")
+OWN = ("linear-20", "logistic-50", "two-modes", "four-modes", "student", *EASY)
 
 
 def prior_draws(problem: Problem, number: int) -> jax.Array:
@@ -34,6 +35,16 @@ def test_values_and_gradients_are_finite_at_prior_draws(name):
     check_shapes(problem.model)
     batch = jax.jit(jax.vmap(lambda theta: evaluate(problem.model, theta)))(prior_draws(problem, 200))
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(batch))
+
+
+@pytest.mark.parametrize("name", EASY)
+def test_truth_is_the_mean_likelihood_over_the_prior(name):
+    problem = PROBLEMS[name]()
+    number = 2_000_000 if name in ("correlated", "random-effects") else 200_000
+    likelihood = np.exp(np.asarray(jax.jit(jax.vmap(problem.model.log_likelihood))(prior_draws(problem, number))))
+    error = likelihood.std() / np.sqrt(number)
+    assert error < 0.05 * likelihood.mean()
+    assert abs(likelihood.mean() - np.exp(problem.log_evidence)) < 4 * error
 
 
 @pytest.mark.parametrize(("name", "d"), [("linear-20", 20), ("logistic-50", 50)])

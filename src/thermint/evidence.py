@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from thermint import ladders
+from thermint import diagnostics, ladders
 from thermint._runtime import jit, require_float64
 from thermint.draws import Draws, check_draws, concatenate
 from thermint.interop.callback import own_errors
@@ -421,6 +421,10 @@ class _Front:
             )
             if previous is not None:
                 result = _compared(previous, result)
+            if settings["reference"] == "fitted" and self.model.differentiable:
+                narrowness = diagnostics.narrowness(made.some.score[:, :, made.ladder >= 0.5], made.gram.frame)
+                narrow = diagnostics.narrow_warnings(narrowness, self.model.parameter_names)
+                result = replace(result, warnings=(*narrow, *result.warnings))
             result = replace(result, posterior=made.posterior)
             if self.target_error is None or result.standard_error <= self.target_error:
                 return self._named(result)

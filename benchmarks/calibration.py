@@ -1,0 +1,127 @@
+"""Can one bet on the error bar? Many replicates of the default call, against problems whose evidence is known.
+
+python -m benchmarks.calibration [problem ...] [--replicates 200] [--output calibration.csv] [--quick]
+
+One line a problem: root mean square error, mean reported error, standard deviation of the z-scores (1 if the error is
+right), coverage of the 68 and 95 % intervals, share of runs with a warning, the largest z-score of a run without one,
+and seconds a run. z-scores and coverages are those of the runs without a warning. What is in the output file already is
+not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import multiprocessing
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import thermint
+from benchmarks.problems import PROBLEMS
+
+NAMES = (
+    "linear-3",
+    "linear-20",
+    "radiata-1",
+    "pima-1",
+    "skewed",
+    "correlated",
+    "schools",
+    "bounded",
+    "student",
+    "random-effects",
+    "two-modes",
+    "banana",
+)
+QUICK = ("linear-3", "skewed")
+LEVELS = (0.68, 0.95)
+BLOCK = 20  # replicates that one process runs in a row
+FIELDS = ("problem", "seed", "off", "error", "within_68", "within_95", "warnings", "evaluations", "seconds")
+
+
+def replicates(name: str, seeds: list[int]) -> list[dict[str, Any]]:
+    """Run some replicates of one problem."""
+    problem = PROBLEMS[name]()
+    rows = []
+    for seed in seeds:
+        result = thermint.evidence(problem.model, seed=seed, progress=False)
+        off = result.log_evidence - problem.log_evidence
+        # The truth may have an error of its own.
+        wider = np.hypot(result.standard_error, problem.truth_error) / max(result.standard_error, 1e-300)
+        half = [wider * (result.interval(level)[1] - result.log_evidence) for level in LEVELS]
+        rounding = 1e-12 * abs(problem.log_evidence)
+        values = (off, wider * result.standard_error, *(bool(abs(off) <= h + rounding) for h in half))
+        said = " | ".join(result.warnings)
+        rows.append(dict(zip(FIELDS, (name, seed, *values, said, result.evaluations, result.seconds), strict=True)))
+    return rows
+
+
+def study(names: list[str], number: int, file: Path | None, workers: int) -> pd.DataFrame:
+    """Run what the file does not have yet, and return all of it, one row a replicate."""
+    rows: list[Any] = pd.read_csv(file, keep_default_na=False).to_dict("records") if file and file.exists() else []
+    done = {(row["problem"], row["seed"]) for row in rows}
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as executor:
+        futures = [executor.submit(replicates, name, seeds) for name, seeds in _blocks(names, number, done)]
+        for future in as_completed(futures):
+            rows += future.result()
+            if file:
+                with file.open("a", newline="") as opened:
+                    writer = csv.DictWriter(opened, FIELDS)
+                    if not opened.tell():
+                        writer.writeheader()
+                    writer.writerows(future.result())
+    table = pd.DataFrame(rows, columns=FIELDS)
+    return table[table["problem"].isin(names) & (table["seed"] < number)]
+
+
+def _blocks(names: list[str], number: int, done: set[tuple[str, int]]) -> Iterator[tuple[str, list[int]]]:
+    for name in names:
+        missing = [seed for seed in range(number) if (name, seed) not in done]
+        for first in range(0, len(missing), BLOCK):
+            yield name, missing[first : first + BLOCK]
+
+
+def summary(rows: pd.DataFrame) -> pd.DataFrame:
+    """One line a problem."""
+    lines = {}
+    for name, own in rows.groupby("problem", sort=False):
+        silent = own[own["warnings"] == ""]
+        z: pd.Series = silent["off"] / np.maximum(silent["error"], 1e-12 * abs(PROBLEMS[str(name)]().log_evidence))
+        lines[str(name)] = {
+            "RMSE": np.sqrt(np.mean(own["off"] ** 2)),
+            "error": own["error"].mean(),
+            "z s.d.": np.sqrt(np.mean(z**2)),
+            "68 %": silent["within_68"].mean(),
+            "95 %": silent["within_95"].mean(),
+            "warned": 1 - len(silent) / len(own),
+            "worst z": abs(z).max(),
+            "seconds": own["seconds"].median(),
+            "replicates": len(own),
+        }
+    return pd.DataFrame.from_dict(lines, orient="index")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", nargs="*", metavar="problem", help=f"of {', '.join(PROBLEMS)}")
+    parser.add_argument("--replicates", type=int, default=200)
+    parser.add_argument("--output", type=Path, help="a CSV file, to go on from")
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--quick", action="store_true", help="three replicates of two problems")
+    options = parser.parse_args()
+    names = options.problems or list(QUICK if options.quick else NAMES)
+    number = 3 if options.quick else options.replicates
+    print(f"thermint.evidence(model, seed=0 ... {number - 1}), otherwise default options; {os.cpu_count()} cores")
+    rows = study(names, number, options.output, options.workers)
+    print(summary(rows).to_string(float_format=lambda value: f"{value:.3g}"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Narrow places: against a closed form, and in a hierarchy whose scale may come near zero."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import thermint
+from thermint.diagnostics import narrow_warnings, narrowness
+from thermint.frame import Frame
+
+N, D = 20_000, 2
+WEIGHT = np.array([0.3, 0.7])
+WIDTH = np.array([[1.0, 3.0], [0.2, 3.0]])  # [component, d]
+
+
+def test_narrow_places_of_a_mixture_of_normals_far_apart():
+    """The mean square of the score of N(m, s^2) is 1 / s^2; the unit is the average of s^2."""
+    rng = np.random.default_rng(0)
+    k = rng.choice(2, N, p=WEIGHT)
+    score = -rng.standard_normal((1, N, D)) / WIDTH[k]
+    factor = WIDTH[:, :, None] * np.eye(D)
+    parts = (np.stack([a, a]) for a in (np.log(WEIGHT), np.array([[0.0, 0.0], [100.0, 0.0]]), factor))  # of two rungs
+    log_weight, mean, factors = parts
+    found = narrowness(score, Frame(log_weight, mean, factors, np.zeros(2), np.ones(2)))
+    np.testing.assert_allclose(found, (WEIGHT @ WIDTH**2) * (WEIGHT @ WIDTH**-2.0), rtol=5 * np.sqrt(3 / N))
+    assert "most of all in 'a'" in narrow_warnings(found, ("a", "b"))[0]
+    assert not narrow_warnings(found[1:], ("b",))
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_a_funnel_is_noticed(centred: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "examples")
+    schools = __import__("eight_schools")
+    sys.modules.pop("eight_schools")
+    result = thermint.evidence(
+        thermint.from_numpyro(schools.centred if centred else schools.non_centred), progress=False
+    )
+    warned = any("write its effects non-centred" in warning for warning in result.warnings)
+    assert warned == centred
+    if not centred:
+        assert abs(result.log_evidence - schools.by_integration()) < 4 * result.standard_error < 0.02
