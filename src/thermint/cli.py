@@ -62,7 +62,7 @@ def evidence(
 
 @app.command()
 def paper(
-    quick: Annotated[bool, typer.Option("--quick", help="Two replicates of each, in about a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Two replicates of each, in one or two minutes.")] = False,
     output: Annotated[Path, typer.Option(help="Directory for replicates, tables and figures.")] = Path("paper-results"),
     application: Annotated[list[str] | None, typer.Option(help="Only this one; may be given several times.")] = None,
     replicates: Annotated[int | None, typer.Option(min=1, help="At most so many of each.")] = None,

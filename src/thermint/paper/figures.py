@@ -27,6 +27,7 @@ from jax import Array
 from scipy import integrate, stats
 
 from thermint import ladders
+from thermint._runtime import jit
 from thermint.draws import Draws
 from thermint.evidence import sample
 from thermint.kernels import mmala
@@ -184,7 +185,7 @@ def _contours(ax: Axes, model: Model, surface: _Surface, position: np.ndarray, g
     x, y = np.linspace(centre[chosen] - half, centre[chosen] + half, grid).T
     points = np.tile(centre, (grid, grid, 1))  # [y, x, d]
     points[..., chosen] = np.stack(np.meshgrid(x, y), axis=-1)
-    values = np.asarray(jax.jit(jax.vmap(model.log_likelihood))(jnp.asarray(points.reshape(grid**2, -1))))
+    values = np.asarray(jit()(jax.vmap(model.log_likelihood))(jnp.asarray(points.reshape(grid**2, -1))))
     height = np.maximum(values - values.max(), -1e6).reshape(grid, grid)  # -inf where a solver fails
     shades = [str(grey) for grey in np.linspace(1.0, 0.2, len(LEVELS))]
     filled = ax.contourf(x, y, height, levels=LEVELS, colors=shades, extend="min")
@@ -197,7 +198,7 @@ def _contours(ax: Axes, model: Model, surface: _Surface, position: np.ndarray, g
 def goodwin_data() -> Figure:
     """Draw the data of Goodwin's oscillator, and the solution that they were made from (SFig. "oscill")."""
     times, data = goodwin._data()
-    velocity = jax.jit(goodwin._velocity)
+    velocity = jit()(goodwin._velocity)
     s = np.linspace(0, times[-1], 801)
     solution = integrate.solve_ivp(
         lambda _, x: np.asarray(velocity(x, np.array(GOODWIN_TRUE))),
@@ -360,7 +361,7 @@ def weighted(
 @cache
 def _evaluations(model: Model) -> tuple[Callable[[Array], Evaluation], Callable[[Array], Evaluation]]:
     """Compile the evaluation of one point with its metric, and that of many without."""
-    return jax.jit(partial(evaluate, model)), jax.jit(jax.vmap(partial(evaluate, replace(model, metric=None))))
+    return jit()(partial(evaluate, model)), jit()(jax.vmap(partial(evaluate, replace(model, metric=None))))
 
 
 def _of(table: pd.DataFrame, application: str, draws: int) -> pd.DataFrame:
