@@ -2,7 +2,7 @@
 
 python -m benchmarks.calibration [problem ...] [--replicates 200] [--output calibration.csv] [--quick]
 
-One line a problem: root mean square error, mean reported error, standard deviation of the z-scores (1 if the error is
+One line a problem: root mean square error, mean reported error, root mean square of the z-scores (1 if the error is
 right), coverage of the 68 and 95 % intervals, share of runs with a warning, the largest z-score of a run without one,
 and seconds a run. z-scores and coverages are those of the runs without a warning. What is in the output file already is
 not run again.
@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import argparse
 import csv
-import multiprocessing
 import os
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,8 @@ import numpy as np
 import pandas as pd
 
 import thermint
-from benchmarks.problems import PROBLEMS
+from benchmarks.problems import PROBLEMS, Problem
+from thermint.paper.study import pinned
 
 NAMES = (
     "linear-3",
@@ -55,28 +55,32 @@ def replicates(name: str, seeds: list[int]) -> list[dict[str, Any]]:
         # The truth may have an error of its own.
         wider = np.hypot(result.standard_error, problem.truth_error) / max(result.standard_error, 1e-300)
         half = [wider * (result.interval(level)[1] - result.log_evidence) for level in LEVELS]
-        rounding = 1e-12 * abs(problem.log_evidence)
-        values = (off, wider * result.standard_error, *(bool(abs(off) <= h + rounding) for h in half))
+        values = (off, wider * result.standard_error, *(bool(abs(off) <= h + _rounding(problem)) for h in half))
         said = " | ".join(result.warnings)
         rows.append(dict(zip(FIELDS, (name, seed, *values, said, result.evaluations, result.seconds), strict=True)))
     return rows
+
+
+def _rounding(problem: Problem) -> float:
+    """How far off an exact answer may be."""
+    return 1e-12 * abs(problem.log_evidence)
 
 
 def study(names: list[str], number: int, file: Path | None, workers: int) -> pd.DataFrame:
     """Run what the file does not have yet, and return all of it, one row a replicate."""
     rows: list[Any] = pd.read_csv(file, keep_default_na=False).to_dict("records") if file and file.exists() else []
     done = {(row["problem"], row["seed"]) for row in rows}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as executor:
+    with pinned(workers) as executor:
         futures = [executor.submit(replicates, name, seeds) for name, seeds in _blocks(names, number, done)]
         for future in as_completed(futures):
-            rows += future.result()
+            made = future.result()
+            rows += made
             if file:
                 with file.open("a", newline="") as opened:
                     writer = csv.DictWriter(opened, FIELDS)
                     if not opened.tell():
                         writer.writeheader()
-                    writer.writerows(future.result())
+                    writer.writerows(made)
     table = pd.DataFrame(rows, columns=FIELDS)
     return table[table["problem"].isin(names) & (table["seed"] < number)]
 
@@ -93,11 +97,11 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     lines = {}
     for name, own in rows.groupby("problem", sort=False):
         silent = own[own["warnings"] == ""]
-        z: pd.Series = silent["off"] / np.maximum(silent["error"], 1e-12 * abs(PROBLEMS[str(name)]().log_evidence))
+        z: pd.Series = silent["off"] / np.maximum(silent["error"], _rounding(PROBLEMS[str(name)]()))
         lines[str(name)] = {
             "RMSE": np.sqrt(np.mean(own["off"] ** 2)),
             "error": own["error"].mean(),
-            "z s.d.": np.sqrt(np.mean(z**2)),
+            "z": np.sqrt(np.mean(z**2)),
             "68 %": silent["within_68"].mean(),
             "95 %": silent["within_95"].mean(),
             "warned": 1 - len(silent) / len(own),

@@ -13,9 +13,8 @@ from thermint.ladders import Ladder
 if TYPE_CHECKING:
     import pandas as pd
 
-NARROW = (
-    3.0  # measured: 1 to 2.5 for posteriors whose evidence came out right; eight schools, centred, 2 to 7; a banana, 12
-)
+# Measured: 1 to 2.5 where the evidence came out right, but 12 for a banana; 2 to 7 for eight schools, centred.
+NARROW = 3.0
 
 
 def convergence(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -78,9 +78,9 @@ def from_numpyro(
         values = dict(zip(latent, unravel(theta), strict=True))
         return _trace(handlers.substitute(bound, substitute_fn=partial(_constrained, values)))
 
-    def log_likelihood(theta: Array) -> Array:
+    def log_density(names: Iterable[str], theta: Array) -> Array:
         found = sites_at(theta)
-        return _log_density(found[name] for name in sides)
+        return _log_density(found[name] for name in names)
 
     def log_prior(theta: Array) -> Array:
         return _log_density(site for name, site in sites_at(theta).items() if name not in sides and _counts(site))
@@ -102,15 +102,10 @@ def from_numpyro(
         return jnp.sum(jnp.stack([part(theta) for part in parts]), axis=0), -jax.hessian(log_prior)(theta)
 
     of_prior = [name for name, side in sides.items() if side == "prior"]
-
-    def factors_of_prior(theta: Array) -> Array:
-        found = sites_at(theta)
-        return _log_density(found[name] for name in of_prior)
-
     if of_prior:
-        check_factors(of_prior, factors_of_prior, sample_prior)
+        check_factors(of_prior, partial(log_density, of_prior), sample_prior)
     return Model(
-        log_likelihood,
+        partial(log_density, sides),
         log_prior,
         sample_prior,
         metric=metric if all(_has_family(sites[name]) for name in sides) else None,

@@ -319,7 +319,7 @@ class Study:
         """Run what is missing in so many processes, and yield each task when its results are in the file."""
         missing = self.missing(wanted)
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        with _executor(workers) as executor:
+        with pinned(workers) as executor:
             futures = {executor.submit(run_task, task): task for task in missing}
             try:
                 for future in as_completed(futures):
@@ -385,7 +385,7 @@ def answers(estimates: pd.DataFrame, application: str, draws: int) -> dict[Metho
     return found
 
 
-def _executor(workers: int) -> Executor:
+def pinned(workers: int) -> Executor:
     """Start processes with one core each: two that share their threads take longer than one."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     context = multiprocessing.get_context("spawn")
