@@ -8,6 +8,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from jax import Array
 from scipy import special
@@ -197,3 +198,12 @@ def test_control_never_makes_it_worse(target: Target, number: int) -> None:
             result = thermint.estimate(draws, degree=degree, rule="trapezoid")
             squares[degree] += (result.log_evidence - truth) ** 2
     assert np.sqrt(squares["auto"] / squares[0]) < 1.1
+
+
+def test_a_ladder_that_grows_between_rounds_stays_within_the_budget():
+    y = jnp.array([1.2, 0.8, 1.9, 1.4, 0.3, 1.1, 2.2, 0.9, 1.7, 0.6])
+    prior = {"mean": dist.Normal(0, 10), "scale": dist.LogNormal(0, 1)}
+    model = thermint.Model.from_prior(prior, lambda p: dist.Normal(p["mean"], p["scale"]).log_prob(y).sum())
+    result = thermint.evidence(model, target_error=1e-4, max_evaluations=10**6, progress=False)
+    assert 500_000 < result.evaluations <= 10**6
+    assert "what ended the run was max_evaluations = 1000000" in result.warnings[0]

@@ -383,13 +383,17 @@ class _Front:
             "freedom": settled.mixture.freedom,
         }
 
+        def planned(now: Settled, draws: int, wanted: int) -> Plan:
+            plan = self.plan(now.sampler.ladder, draws, now.mixture.components, length)
+            # Plans are rounded up: down, where the budget allows fewer than wanted.
+            over = plan.draws > draws and draws < wanted and plan.chunks > 1
+            return replace(plan, chunks=plan.chunks - 1) if over else plan
+
         def rounds() -> Iterator[tuple[Run, int]]:
             now: Settled = settled
             used = scouted.evaluations + now.evaluations
             draws = self._affordable(used + now.sampler.evaluations, len(now.sampler.ladder), now.kernel)
-            plan = self.plan(now.sampler.ladder, draws, now.mixture.components, length)
-            if plan.draws > draws and draws < self.draws and plan.chunks > 1:
-                plan = replace(plan, chunks=plan.chunks - 1)
+            plan = planned(now, draws, self.draws)
             for number in range(2, 2 + MOST_ROUNDS):
                 made = run(now.sampler, now.frame, plan, bar.sampling(plan.draws, so_far))
                 used += now.sampler.evaluations
@@ -402,7 +406,9 @@ class _Front:
                     on_round=bar.phase("fitting the reference again"),
                     **common,
                 )
-                plan = self.plan(now.sampler.ladder, 2 * plan.draws, now.mixture.components, length)
+                # The new ladder may have more rungs than the one by which the cost of this round was judged.
+                room = self._room(used + now.sampler.evaluations, len(now.sampler.ladder), now.kernel)
+                plan = planned(now, int(min(2 * plan.draws, max(room, 2 * FOLDS))), 2 * plan.draws)
 
         return self._until_precise(rounds(), settings)
 
@@ -475,17 +481,20 @@ class _Front:
 
     def _affordable(self, spent: int, rungs: int, kernel: Kernel | None) -> int:
         """Return how many draws the first round may have; at least what an error bar takes."""
-        if self.max_evaluations is None:
-            return self.draws
-        left = self.max_evaluations - spent
-        draws = left // (self.populations * rungs * getattr(kernel, "evaluations", 1))
+        draws = self._room(spent, rungs, kernel)
         if draws < 2 * FOLDS:
             raise OutOfBudgetError(
                 f"max_evaluations = {self.max_evaluations} is too few: finding the posterior took {spent}, and {rungs} "
-                f"rungs of {self.populations} populations leave {max(draws, 0)} draws each. Give more, or fewer "
+                f"rungs of {self.populations} populations leave {max(draws, 0):.0f} draws each. Give more, or fewer "
                 "populations."
             )
-        return min(self.draws, draws)
+        return int(min(self.draws, draws))
+
+    def _room(self, spent: int, rungs: int, kernel: Kernel | None) -> float:
+        """Return how many draws of every rung and population the evaluations that are left allow."""
+        if self.max_evaluations is None:
+            return np.inf
+        return (self.max_evaluations - spent) // (self.populations * rungs * getattr(kernel, "evaluations", 1))
 
     def _key(self, stage: int) -> jax.Array:
         return jax.random.fold_in(jax.random.key(self.seed), stage)
