@@ -77,6 +77,15 @@ def test_pima_is_the_plain_model() -> None:
             np.testing.assert_allclose(part, expected, rtol=1e-8, atol=1e-10)
 
 
+def test_certain_probabilities_are_not_cut_off() -> None:
+    """Bambi replaces probabilities of 0 and 1 by their neighbours; the density of the model itself has no such flat."""
+    theirs = bambi.Model("y ~ x", pd.DataFrame({"y": [0, 1], "x": [1.0, -1.0]}), family="bernoulli")
+    model = from_bambi(theirs)
+    value, slope = jax.value_and_grad(model.log_likelihood)(jnp.array([0.0, 800.0]))
+    assert float(value) == pytest.approx(-1600.0)
+    np.testing.assert_allclose(slope, [0.0, -2.0], atol=1e-12)
+
+
 def test_an_evidence_agrees_with_the_regression_by_hand() -> None:
     data = _groups()
     by_formula = from_bambi(

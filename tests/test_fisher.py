@@ -47,7 +47,9 @@ def test_probabilities_of_categories():
     np.testing.assert_allclose(by_probs, fisher.categorical_logits(logits), rtol=1e-12, atol=1e-15)
 
 
-def test_pulled_back_to_pima():
+@pytest.mark.parametrize("small", [0, 2**16])  # up to which products of derivatives are made first
+def test_pulled_back_to_pima(small, monkeypatch):
+    monkeypatch.setattr(fisher, "SMALL", small)
     X = jnp.asarray(pima._data(2)[0])
     beta = jnp.linspace(-0.5, 0.5, X.shape[1])
     ours = jax.jit(fisher.pull_back(lambda beta: (X @ beta)[:, None], fisher.bernoulli_logits))(beta)
@@ -56,7 +58,9 @@ def test_pulled_back_to_pima():
     np.testing.assert_allclose(ours, by_hand(beta)[0], rtol=1e-10)
 
 
-def test_many_axes_of_observations_are_summed():
+@pytest.mark.parametrize("small", [0, 2**16])
+def test_many_axes_of_observations_are_summed(small, monkeypatch):
+    monkeypatch.setattr(fisher, "SMALL", small)
     p = jax.random.normal(jax.random.key(0), (4, 3, 2))
 
     def parameters(theta):

@@ -61,13 +61,24 @@ def schools(y, error):
         numpyro.sample("y", dist.Normal(effect, error), obs=y)
 
 
+def answers(y):
+    """Yes and no of all shapes: one probability for many, a mask, an event, and one answer for all."""
+    beta = numpyro.sample("beta", dist.Normal(0.0, 2.0).expand([3]).to_event(1))
+    with numpyro.plate("people", len(y)):
+        numpyro.sample("same", dist.Bernoulli(logits=beta[0]), obs=y > 0)
+        numpyro.sample("always", dist.Bernoulli(logits=beta[1]), obs=1)
+        with handlers.mask(mask=y > 1):
+            numpyro.sample("some", dist.Bernoulli(logits=beta[2] * y), obs=y > 0)
+    numpyro.sample("event", dist.Bernoulli(logits=beta[:, None] * y).to_event(2), obs=y > 0)
+
+
 decentred = handlers.reparam(schools, config={"effect": LocScaleReparam(0)})
 
 
 @pytest.mark.parametrize(
     ("model", "arguments"),
-    [(zoo, (Y,)), (walk, (Y,)), (schools, (Y, 1.0)), (decentred, (Y, 1.0))],
-    ids=["zoo", "walk", "centred", "decentred"],
+    [(zoo, (Y,)), (walk, (Y,)), (answers, (Y,)), (schools, (Y, 1.0)), (decentred, (Y, 1.0))],
+    ids=["zoo", "walk", "answers", "centred", "decentred"],
 )
 def test_densities_are_numpyros(model, arguments):
     ours = from_numpyro(model, *arguments)

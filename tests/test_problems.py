@@ -133,7 +133,7 @@ def test_importance_and_bridge_sampling_on_a_skewed_ratio():
 
     independent = log_ratio(proposal.rvs(20_000, random_state=0))
     estimates = (
-        problems.importance(independent),
+        problems.importance(independent.reshape(40, -1)),
         problems.bridge(log_ratio(target.rvs(20_000, random_state=1)), independent),
     )
     for estimate in estimates:

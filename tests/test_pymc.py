@@ -107,6 +107,13 @@ def _angle() -> None:
     pm.VonMises("y", pm.VonMises("x", 2.5, 1.0), 2.0, observed=Y)
 
 
+def _logistic() -> None:
+    x = pm.Normal("x", 0.0, 2.0, shape=2)
+    pm.Bernoulli("y", logit_p=np.outer(Y, [1.0, 0.5]) @ x, observed=[0, 1, 1, 0])
+    pm.Bernoulli("same", logit_p=x[0], observed=[[0, 1], [1, 1]])
+    pm.Bernoulli("certain", p=pm.math.sigmoid(np.ones((2, 1)) + x), observed=np.ones((2, 2)))
+
+
 def _missing() -> None:
     x = pm.Normal("x")
     pm.Normal("y", x, 1.0, observed=np.ma.masked_invalid([0.3, np.nan, 2.1]))
@@ -130,6 +137,7 @@ ZOO: dict[str, Callable[[], None]] = {
     "truncated_normal": _truncated_normal,
     "weibull": _weibull,
     "angle": _angle,
+    "logistic": _logistic,
     "missing": _missing,
 }
 

@@ -14,6 +14,9 @@ from jax import Array
 from jax.scipy.special import polygamma
 
 COUNTS = 256  # up to which the negative binomial's information is summed exactly
+# Entries of the products of all derivatives, up to which they are made first: where the parameters are linear in theta,
+# XLA makes them once for all points. On Pima this takes a fifth of the time.
+SMALL = 2**16
 
 Information = Callable[[Array], Array]  # from parameters [..., k] to their information [..., k, k]
 
@@ -38,14 +41,18 @@ def pull_back(parameters: Callable[[Array], Array], information: Information) ->
     """
 
     def fisher(theta: Array) -> Array:
-        J = jax.jacfwd(parameters)(theta)
-        F = information(parameters(theta))
-        return jnp.einsum("nia,nib->ab", _rows(J), _rows(jnp.einsum("...ij,...jb->...ib", F, J)))
+        J = _stacked(jax.jacfwd(parameters)(theta))
+        F = _stacked(information(parameters(theta)))
+        n, k, d = J.shape
+        if n * (k * d) ** 2 <= SMALL:
+            return jnp.tensordot(F, J[:, :, None, :, None] * J[:, None, :, None, :], axes=3)
+        return (F @ J).reshape(n * k, d).T @ J.reshape(n * k, d)
 
     return fisher
 
 
-def _rows(x: Array) -> Array:
+def _stacked(x: Array) -> Array:
+    """All observations on one axis before the last two."""
     return x.reshape(-1, *x.shape[-2:])
 
 

@@ -17,7 +17,7 @@ from numpyro import handlers
 from numpyro.distributions.transforms import biject_to
 
 from thermint._runtime import jit
-from thermint.interop import fisher
+from thermint.interop import fisher, logistic
 from thermint.model import Model
 from thermint.priors import check_factors, check_prior, layers, subscripts
 
@@ -135,7 +135,16 @@ def _is_factor(site: Site) -> bool:
 
 
 def _log_density(sites: Iterable[Site]) -> Array:
-    return sum((jnp.sum(site["fn"].log_prob(site["value"])) for site in sites), jnp.zeros(()))
+    return sum((jnp.sum(_log_prob(site["fn"], site["value"])) for site in sites), jnp.zeros(()))
+
+
+def _log_prob(distribution: dist.Distribution, value: Array) -> Array:
+    *wrappers, innermost = layers(distribution)
+    shaped = all(isinstance(layer, dist.ExpandedDistribution | dist.Independent) for layer in wrappers)
+    if shaped and type(innermost) is dist.BernoulliLogits:
+        each = logistic.log_density(innermost.logits, value)
+        return jnp.broadcast_to(each, jnp.broadcast_shapes(each.shape, distribution.shape()))
+    return distribution.log_prob(value)
 
 
 def _check(site: Site) -> None:

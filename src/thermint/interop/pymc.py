@@ -29,22 +29,24 @@ from pymc.model.transform.optimization import freeze_dims_and_data
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable, equal_computations
+from pytensor.graph.basic import Apply, Constant, Variable, equal_computations
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.link.jax.dispatch.random import jax_sample_fn
-from pytensor.scalar.basic import Identity
+from pytensor.scalar.basic import EQ, Identity, Switch
 from pytensor.scalar.math import Sigmoid
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
+from pytensor.tensor.math import Dot
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.special import Softmax
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 from scipy.special import gammaln
 
 from thermint._runtime import jit
-from thermint.interop import fisher
+from thermint.interop import fisher, logistic
 from thermint.model import Model
 from thermint.priors import check_factors, subscripts
 
@@ -124,7 +126,7 @@ def _build(original: pm.Model, sides: dict[str, str]) -> Model:
     named = [*free, *model.deterministics]
     values = function(model.replace_rvs_by_values(named))
     return Model(
-        log_density([*observed, *(model[name] for name in sides)]),
+        _log_likelihood(model, [model[name] for name in sides], data, function),
         log_prior,
         sample_prior,
         metric=None if sides else _metric(model, data, function, log_prior),
@@ -133,6 +135,32 @@ def _build(original: pm.Model, sides: dict[str, str]) -> Model:
         normalised=not any(isinstance(rv.owner.op, CustomDistRV) for rv in free),
         data=data,
     )
+
+
+def _log_likelihood(
+    model: pm.Model, potentials: list[TensorVariable], data: dict[str, np.ndarray], function: Compiler
+) -> Density:
+    """Make the log density of all observed variables and of the potentials; given logits, by our own formula."""
+    logits = {rv: of for rv in model.observed_RVs if (of := _logits(rv, data[rv.name])) is not None}
+    others = [*(rv for rv in model.observed_RVs if rv not in logits), *potentials]
+    total = model.logp(others) if others else pt.constant(0.0)
+    compiled = function(_in_double([total, *model.replace_rvs_by_values(list(logits.values()))]))
+    observed = [jnp.asarray(data[rv.name]) for rv in logits]
+
+    def log_likelihood(theta: Array) -> Array:
+        total, *etas = compiled(theta)
+        of_logits = (logistic.log_density(eta, y) for eta, y in zip(etas, observed, strict=True))
+        return sum((jnp.sum(each) for each in of_logits), total)
+
+    return log_likelihood
+
+
+def _logits(rv: TensorVariable, data: np.ndarray) -> TensorVariable | None:
+    """Return the logits of an observed Bernoulli variable, if it has such, and data that are all 0 or 1."""
+    if not isinstance(rv.owner.op, ptr.BernoulliRV) or not np.isin(data, (0, 1)).all():
+        return None
+    (p,) = rv.owner.op.dist_params(rv.owner)
+    return _argument(p, Sigmoid)
 
 
 # What is refused.
@@ -247,7 +275,20 @@ def _to_jax(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Callable
     with pytensor.config.change_flags(cxx=""):  # folding constants is faster without a C compiler
         graph = FunctionGraph(inputs, clone_replace(outputs, constants), clone=True)
         mode.optimizer.rewrite(graph)
+        _constants_last.rewrite(graph)
         return jax_funcify(graph)
+
+
+@in2out
+@node_rewriter([Dot])
+def _constants_last(graph: FunctionGraph, node: Apply) -> list[Any] | None:
+    """Write X @ b as (b' @ X')' where X is constant: XLA lays out the former badly for a batch of b."""
+    X: Any
+    b: Any
+    X, b = node.inputs
+    if not isinstance(X, Constant) or isinstance(b, Constant):
+        return None
+    return [pt.dot(b.T, pt.constant(np.ascontiguousarray(X.data.T))).T]
 
 
 def _in_double(outputs: list[TensorVariable]) -> Sequence[Variable]:
@@ -432,14 +473,29 @@ def _stacked(*parameters: TensorVariable) -> TensorVariable:
     return pt.stack(pt.broadcast_arrays(*parameters), axis=-1)
 
 
-def _argument(variable: TensorVariable, function: type) -> TensorVariable | None:
-    """Return x if the variable is function(x), perhaps under names that PyMC gave it."""
-    while variable.owner and isinstance(_scalar_op(variable), Identity):
-        variable = variable.owner.inputs[0]
-    return variable.owner.inputs[0] if variable.owner and isinstance(_scalar_op(variable), function) else None
+def _argument(variable: Variable, function: type) -> TensorVariable | None:
+    """Return x if the variable is function(x), perhaps under names that PyMC gave it or Bambi's guards."""
+    while variable.owner:
+        if isinstance(_scalar_op(variable), Identity):
+            variable = variable.owner.inputs[0]
+        elif isinstance(_scalar_op(variable), Switch) and _is_guard(*variable.owner.inputs):
+            variable = variable.owner.inputs[2]
+        else:
+            return variable.owner.inputs[0] if isinstance(_scalar_op(variable), function) else None
+    return None
 
 
-def _scalar_op(variable: TensorVariable) -> Any:
+def _is_guard(condition: TensorVariable, instead: TensorVariable, otherwise: TensorVariable) -> bool:
+    """Recognise switch(x == a, b, x) with a and b equal to rounding, which keeps a probability from being 0 or 1."""
+    if not condition.owner or not isinstance(_scalar_op(condition), EQ):
+        return False
+    x, a = condition.owner.inputs
+    at, guard = (get_underlying_scalar_constant_value(v, raise_not_constant=False) for v in (a, instead))
+    constant = not isinstance(at, Variable) and not isinstance(guard, Variable)
+    return x is otherwise and constant and bool(np.isclose(at, guard, atol=1e-12))
+
+
+def _scalar_op(variable: Variable) -> Any:
     return getattr(variable.owner.op, "scalar_op", variable.owner.op)
 
 
