@@ -22,7 +22,6 @@ from thermint.kernels import mmala
 from thermint.ladders import power
 from thermint.model import Evaluation, Model, evaluate
 from thermint.paper import pima
-from thermint.population import Population
 from thermint.swaps import even_odd
 
 LENGTH = 50  # iterations of one timed call
@@ -52,7 +51,7 @@ def measure(populations: int, repeats: int) -> tuple[float, float]:
     keys = jax.random.split(jax.random.key(0), populations)
     states, deviation = pop.start(model, keys, ladder)
     factor = np.tile(np.diag(1 / deviation), (len(ladder), 1, 1))
-    population = Population(states, jnp.full((populations, len(ladder)), -1.0))
+    population = pop.begin(states, jnp.full((populations, len(ladder)), -1.0))
 
     def sampler() -> Any:
         return pop.advance(

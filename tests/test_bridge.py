@@ -72,7 +72,7 @@ def test_every_constant_and_batch_is_that_of_the_plain_bridge(shift: float) -> N
     # Another's centre: the answer must not depend on it.
     gram = plan.empty(frame_of(draws)._replace(centre=shift + np.linspace(-5.0, 2.0, 7)), POPULATIONS)
     for batch in range(20):
-        gram = plan.accumulate(gram, draws.block(20 * batch, 20 * (batch + 1)), batch)
+        gram, _ = plan.accumulate(gram, draws.block(20 * batch, 20 * (batch + 1)), batch)
     means, number = uncontrolled(gram), np.asarray(gram.number)
     ratios = controlled_bridge(means, means, number, gram.frame, LADDER)
     plain = bridge(np.asarray(draws.log_likelihood), LADDER, 20)

@@ -236,7 +236,7 @@ def gram_of(draws: Draws, degree: int) -> tuple[Gram, tuple[int, ...]]:
     length = number // plan.batches
     assert length * plan.batches == number
     for batch in range(plan.batches):
-        gram = plan.accumulate(gram, draws.block(batch * length, (batch + 1) * length), batch)
+        gram, _ = plan.accumulate(gram, draws.block(batch * length, (batch + 1) * length), batch)
     return gram, plan.sizes
 
 

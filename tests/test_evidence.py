@@ -192,8 +192,9 @@ def test_in_sample_coefficients_do_not_flatter_the_error():
     """With few draws a feature, residuals in sample are too small; the error must not be."""
     draws = [thermint.sample(radiata.model(1), ladder=21, draws=50, populations=1, seed=seed) for seed in range(20)]
     results = [thermint.estimate(d, degree=2, crossfit=False) for d in draws]
-    z = [(result.log_evidence - radiata.log_evidence(1)) / result.standard_error for result in results]
-    assert np.sqrt(np.mean(np.square(z))) < 1.5
+    honest = [thermint.estimate(d, degree=2) for d in draws]
+    for one, other in zip(results, honest, strict=True):
+        assert one.mc_error > 0.9 * other.mc_error
 
 
 def test_long_traces_are_thinned():
@@ -337,7 +338,8 @@ def test_the_result_prints_its_error_budget():
         assert part in text
     assert result.standard_error == pytest.approx(np.hypot(result.mc_error, result.quadrature_error))
     assert list(result.rungs.columns) == [
-        "t", "mean", "error", "variance", "ratio", "degree", "acceptance", "swap_rate", "ess", "r_hat",
+        "t", "mean", "error", "variance", "ratio", "degree", "tail", "acceptance", "swap_rate", "barrier", "upward",
+        "ess", "r_hat",
     ]  # fmt: skip
     low, high = result.interval(0.5)
     assert low < result.log_evidence < high

@@ -65,7 +65,7 @@ def rows_by_hand(draws: Draws, frame: Frame) -> np.ndarray:
 def add(gram: Gram, draws: Draws, batch: int, weight: np.ndarray | None = None) -> Gram:
     weight = np.ones(draws.log_prior.shape[1]) if weight is None else weight
     where = jnp.asarray(batch), jnp.asarray(gram.fold[batch])
-    return grams.accumulate(gram, draws, jnp.asarray(weight), *where, degree=2, cross=True)
+    return grams.accumulate(gram, draws, jnp.asarray(weight), *where, degree=2, cross=True)[0]
 
 
 def new_gram(populations: int = POPULATIONS) -> Gram:
@@ -101,7 +101,7 @@ def test_without_cross_terms_products_of_coordinates_are_left_out() -> None:
     draws = some_draws(10)
     full = add(new_gram(), draws, 0)
     empty = grams.empty(some_frame(), populations=POPULATIONS, batches=BATCHES, folds=FOLDS, degree=2, cross=False)
-    slim = grams.accumulate(empty, draws, jnp.ones(10), jnp.asarray(0), jnp.asarray(0), degree=2, cross=False)
+    slim, _ = grams.accumulate(empty, draws, jnp.ones(10), jnp.asarray(0), jnp.asarray(0), degree=2, cross=False)
     kept = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9])
     np.testing.assert_allclose(slim.first, full.first[..., kept], rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(slim.second, full.second[..., kept, :][..., kept], rtol=1e-12, atol=1e-11)

@@ -45,7 +45,7 @@ def evaluate_all(x: Array, *, model: Model) -> Evaluation:
 
 def start_at(x: np.ndarray, model: Model, log_step: float = 0.0) -> Population:
     """Start at positions [population, rung, d]."""
-    return Population(evaluate_all(jnp.asarray(x), model=model), jnp.asarray(np.full(x.shape[:2], log_step)))
+    return pop.begin(evaluate_all(jnp.asarray(x), model=model), jnp.asarray(np.full(x.shape[:2], log_step)))
 
 
 def exact_draws(target: Target, populations: int) -> np.ndarray:
@@ -281,12 +281,14 @@ class Calls:
     def __init__(self, length: int) -> None:
         self.length = length
         self.asked: list[tuple[np.ndarray, np.ndarray, int, float]] = []  # log steps, factor, iteration, gain
+        self.stops: list[int] = []
         self.covariance = np.array([[[4.0, 1.0], [1.0, 1.0]], [[0.04, -0.02], [-0.02, 0.09]]])
 
     def __call__(
-        self, now: Population, factor: np.ndarray, ladder: np.ndarray, iteration: int, gain: float
+        self, now: Population, factor: np.ndarray, ladder: np.ndarray, iteration: int, gain: float, stop: int
     ) -> tuple[Population, Draws]:
         assert list(ladder) == [0.0, 1.0]
+        self.stops.append(stop)
         self.asked.append((np.asarray(now.log_step), factor, iteration, gain))
         rng = np.random.default_rng(iteration)
         x = np.stack([rng.multivariate_normal([0, 0], S, (5, self.length)) for S in self.covariance], axis=2)
@@ -295,16 +297,21 @@ class Calls:
         return now._replace(log_step=log_step), Draws(jnp.array([0.0, 1.0]), *map(jnp.asarray, series))
 
 
-def test_warmup_rounds_are_whole_chunks_and_everything_is_learned_between_them() -> None:
+def test_everything_is_learned_between_the_rounds_of_the_warmup() -> None:
     calls = Calls(length=30)
     state = Evaluation(*(jnp.zeros(()),) * 5)
     first = np.tile(np.eye(2), (2, 1, 1))
     options: dict[str, Any] = {"rounds": LONG, "rescale": False, "adapt_covariance": True, "adapt_ladder": False}
-    rounds = list(warmup(Population(state, jnp.zeros((5, 2))), first, np.array([0.0, 1.0]), calls, 30, **options))
+    rounds = list(warmup(pop.begin(state, jnp.zeros((5, 2))), first, np.array([0.0, 1.0]), calls, 30, **options))
     chunks = [math.ceil(length / 30) for length in ROUNDS]
-    np.testing.assert_array_equal([tuned.iteration for tuned in rounds], 30 * np.cumsum(chunks))
+    ends = np.cumsum(ROUNDS)
+    np.testing.assert_array_equal([tuned.iteration for tuned in rounds], ends)
+    np.testing.assert_array_equal([tuned.chunks for tuned in rounds], np.cumsum(chunks))
+    np.testing.assert_array_equal([tuned.draws.position.shape[1] for tuned in rounds], ROUNDS)
+    np.testing.assert_array_equal(calls.stops, np.repeat(ends, chunks))
     assert [gain for *_, gain in calls.asked] == [g for g, n in zip(GAINS, chunks, strict=True) for _ in range(n)]
-    assert [iteration for *_, iteration, _ in calls.asked] == list(range(0, 30 * sum(chunks), 30))
+    begun = [first for end, n in zip(ends, ROUNDS, strict=True) for first in range(end - n, end, 30)]
+    assert [iteration for *_, iteration, _ in calls.asked] == begun
     assert all(gain > 0 for gain in GAINS)
 
     # Every round uses what the one before it learned: nothing within the round, all of it afterwards.
@@ -318,9 +325,9 @@ def test_warmup_rounds_are_whole_chunks_and_everything_is_learned_between_them()
             np.testing.assert_array_equal(calls.asked[start + n][0], log_step)
     final = rounds[-1]
     np.testing.assert_array_equal(final.precision_factor, precision_factor_of(final.frame.factor[:, 0]))
-    # 600 independent draws: entries of the whitened covariance have a standard error of at most sqrt(2 / 600).
+    # 500 independent draws: entries of the whitened covariance have a standard error of at most sqrt(2 / 500).
     for L, S in zip(final.precision_factor, calls.covariance, strict=True):
-        np.testing.assert_allclose(L.T @ S @ L, np.eye(2), atol=4.5 * math.sqrt(2 / 600))
+        np.testing.assert_allclose(L.T @ S @ L, np.eye(2), atol=4.5 * math.sqrt(2 / 500))
 
 
 @cache
@@ -374,7 +381,8 @@ def test_sampler_draws_do_not_depend_on_the_chunks() -> None:
     options: dict[str, Any] = {"populations": POPULATIONS, "kernel": mmala, "swap": even_odd}
     same = make_sampler(TARGET.model, LADDER, length=5, key=jax.random.key(1), on_round=rounds.append, **options)
     assert rounds == list(np.cumsum(ROUNDS))
-    assert same.evaluations == POPULATIONS * (sum(ROUNDS) * len(LADDER) + pop.starts(LADDER))
+    looks = 3 * pop.starts(LADDER)  # at the draws to start from, and twice beside them to check gradients
+    assert same.evaluations == POPULATIONS * (sum(ROUNDS) * len(LADDER) + looks)
     assert_close(same.frame, sampler.frame, atol=1e-9)
     assert_close(concatenate([same.chunk() for _ in range(40)]), draws, atol=1e-9)
     assert same.evaluations == sampler.evaluations  # 200 draws later
@@ -388,8 +396,10 @@ def test_sampler_is_frozen_after_warmup(monkeypatch: pytest.MonkeyPatch) -> None
     asked: list[dict[str, Any]] = []
     original = pop.advance
 
-    def spy(keys: Array, now: Population, factor: Any, ladder: Any, iteration: Any, gain: Any, **static: Any) -> Any:
-        end = original(keys, now, factor, ladder, iteration, gain, **static)
+    def spy(
+        keys: Array, now: Population, factor: Any, ladder: Any, iteration: Any, gain: Any, stop: Any, **static: Any
+    ) -> Any:
+        end = original(keys, now, factor, ladder, iteration, gain, stop, **static)
         asked.append({"log_step": end[0].log_step, "factor": factor, "iteration": int(iteration), "gain": float(gain)})
         return end
 

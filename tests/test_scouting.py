@@ -78,7 +78,7 @@ def scouted(seed: int) -> Scout:
 def settled(seed: int) -> Settled:
     found = scouted(seed)
     key = jax.random.key(100 + seed)
-    return settle(MODEL, found.position, found.score, ladder=None, tolerance=1e-3, length=50, key=key, **OPTIONS)
+    return settle(MODEL, found.chains, ladder=None, tolerance=1e-3, length=50, key=key, **OPTIONS)
 
 
 # --- Uphill ---
@@ -100,7 +100,7 @@ def test_climbing_takes_the_place_of_one_chunk_and_is_counted() -> None:
         scout(model, key=jax.random.key(2), **OPTIONS).evaluations
         for model in (linear.model(), replace(linear.model(), metric=None))
     )
-    chains = 2 * DESCENTS * POPULATIONS * SCOUT_RUNGS
+    chains = (1 + DESCENTS) * POPULATIONS * SCOUT_RUNGS
     assert with_metric - without == chains * (1 + CLIMB - SCOUT_CHUNK)
 
 
@@ -136,17 +136,20 @@ def test_climbing_finds_narrow_modes_of_a_skewed_posterior() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_the_scout_finds_both_modes(seed: int) -> None:
     found = scouted(seed)
-    chains, number, d = found.position.shape
+    position, score, log_density = found.chains
+    chains, number, d = position.shape
     assert (number, d) == (SCOUT_CHUNK, D)
-    started = 2 * DESCENTS * POPULATIONS * SCOUT_RUNGS
+    started = (1 + DESCENTS) * POPULATIONS * SCOUT_RUNGS
     assert 0.8 * started < chains <= started
-    away = np.linalg.norm(found.position[:, :, None] - POSTERIOR_MEAN, axis=-1) / POSTERIOR_WIDTH  # [..., mode]
+    away = np.linalg.norm(position[:, :, None] - POSTERIOR_MEAN, axis=-1) / POSTERIOR_WIDTH  # [..., mode]
     share = np.mean(away < 5, axis=(0, 1))
-    assert np.all(share > 0.015)  # four chains of 256
+    assert np.all(share > 0.02)  # four chains of 192
     assert share.sum() > 0.9  # and little else
     # Scores are of the posterior, at these positions.
-    score = jax.vmap(jax.grad(lambda theta: MODEL.log_prior(theta) + MODEL.log_likelihood(theta)))
-    np.testing.assert_allclose(found.score[:3].reshape(-1, D), score(found.position[:3].reshape(-1, D)), rtol=1e-8)
+    density = jax.vmap(jax.value_and_grad(lambda theta: MODEL.log_prior(theta) + MODEL.log_likelihood(theta)))
+    value, gradient = density(position[:3].reshape(-1, D))
+    np.testing.assert_allclose(score[:3].reshape(-1, D), gradient, rtol=1e-8)
+    np.testing.assert_allclose(log_density[:3], value.reshape(3, -1).mean(axis=1), rtol=1e-8)
     assert abs(found.log_evidence - LOG_EVIDENCE) < 1.0  # roughly: that is all that it is for
     assert 0.02 < found.standard_error < 0.5
     assert found.evaluations > started * SCOUT_CHUNK * len(DESCENT)
@@ -242,7 +245,7 @@ def test_chains_that_have_not_arrived_are_left_out() -> None:
 
     pieces = [piece(), piece()]
     np.asarray(pieces[1].log_prior)[0, :, 2] -= 40.0
-    position, score = _arrived(pieces)
+    position, score, _ = _arrived(pieces)
     assert position.shape == score.shape == (11, 10, 2)
     gradient = [one.grad_log_prior + one.grad_log_likelihood for one in pieces]
     chains = [(i, p, r) for i in range(2) for p in range(2) for r in range(3) if (i, p, r) != (1, 0, 2)]

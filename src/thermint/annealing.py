@@ -120,6 +120,7 @@ def anneal(
     log_mean, share = log_mean_exp(log_weight[None])
     log_evidence = float(log_mean[-1])
     error, freedom = _error(share[0, :, -1])
+    invalid = float(np.isnan(moves).sum() / max(moves.size, 1))
     return Evidence(
         log_evidence=log_evidence,
         standard_error=error,
@@ -128,11 +129,12 @@ def anneal(
         degrees_of_freedom=freedom,
         evaluations=pilot.evaluations + length * len(pieces) * (1 + cost),
         seconds=time.perf_counter() - begin,
-        warnings=(*_warnings(log_weight[:, -1]), *invalid_warnings(np.isnan(moves).sum() / max(moves.size, 1))),
+        warnings=(*_warnings(log_weight[:, -1]), *invalid_warnings(invalid)),
         rungs=_rungs(made, share[0], ladder),
         estimates=pd.DataFrame(
             {"log_evidence": [log_evidence], "standard_error": [error]}, index=pd.Index(["anneal"], name="method")
         ),
+        diagnostics={"invalid": invalid},
         settings={
             "method": "anneal",
             "kernel": name_of(kernel),

@@ -35,7 +35,9 @@ def uncontrolled(gram: Gram) -> Controlled:
     return Controlled(batch_means(gram, 1, 1 + TARGETS), variance, variance, np.zeros(variance.shape, dtype=int))
 
 
-def control(gram: Gram, sizes: tuple[int, ...], *, fixed: bool, crossfit: bool) -> Controlled:
+def control(
+    gram: Gram, sizes: tuple[int, ...], *, fixed: bool, crossfit: bool, highest: np.ndarray | None = None
+) -> Controlled:
     """Control the targets at every rung.
 
     Args:
@@ -43,11 +45,17 @@ def control(gram: Gram, sizes: tuple[int, ...], *, fixed: bool, crossfit: bool) 
         sizes: number of features of degree 0, 1, 2, ..., all leading blocks of the same Gram.
         fixed: use the highest degree at every rung, instead of the one with the smallest residual variance.
         crossfit: fit the coefficients for each fold to the other folds; otherwise to all draws, as the paper does.
+        highest: degree that is allowed at each rung, [rung]; by default the highest that there is.
     """
-    by_rung = zip(np.moveaxis(np.asarray(gram.first), 2, 0), np.moveaxis(np.asarray(gram.second), 1, 0), strict=True)
+    highest = np.full(len(gram.frame.centre), len(sizes) - 1) if highest is None else highest
+    by_rung = zip(
+        np.moveaxis(np.asarray(gram.first), 2, 0), np.moveaxis(np.asarray(gram.second), 1, 0), highest, strict=True
+    )
     # Rung by rung, so that the matrices of one fit in the processor's cache.
     with one_thread():
-        rungs = [_control_rung(first, second, gram.fold, sizes, fixed, crossfit) for first, second in by_rung]
+        rungs = [
+            _control_rung(first, second, gram.fold, sizes[: 1 + top], fixed, crossfit) for first, second, top in by_rung
+        ]
     sums, variance, residual, degree = (np.stack(part) for part in zip(*rungs, strict=True))
     return Controlled(
         np.moveaxis(sums, 0, 2) / np.asarray(gram.number)[:, None, None, None], variance, residual, degree

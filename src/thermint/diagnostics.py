@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Measured: 1 to 2.5 where the evidence came out right, but 12 for a banana; 2 to 7 for eight schools, centred.
 NARROW = 3.0
+FEWEST_TAIL = 100  # draws that show a tail
+FEWEST_TRIPS = 5
 
 
 def convergence(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -42,6 +44,69 @@ def swap_rates(g: np.ndarray, ladder: Ladder) -> np.ndarray:
     return np.append(np.exp(np.minimum(log_ratio, 0.0)).mean(axis=(0, 1)), np.nan)
 
 
+class Tail(NamedTuple):
+    """The Pareto k of a tail: moments of order 1/k and above are infinite."""
+
+    k: float
+    error: float
+
+    def heavier_than(self, k: float) -> bool:
+        """Say whether chance is unlikely to explain it."""
+        return self.k - 2 * self.error > k
+
+
+def tail(x: np.ndarray, ess: float) -> Tail:
+    """Estimate the heavier tail of x[population, draw], by arviz-stats; ``ess`` is the effective sample size."""
+    from arviz_stats.base import array_stats
+
+    if np.ptp(x) <= 1e-12 * np.abs(x).max() or x.size < FEWEST_TAIL:
+        return Tail(0.0, 0.0)
+    ess = min(ess, x.size)
+    with np.errstate(divide="ignore", invalid="ignore"):  # chains that hardly move have many equal values
+        k = float(np.nan_to_num(array_stats.pareto_khat(x, chain_axis=0, draw_axis=1, r_eff=ess / x.size)))
+    return Tail(k, (1 + max(k, 0.0)) / np.sqrt(min(ess / 5, 3 * np.sqrt(ess))))
+
+
+def round_trips(upward: np.ndarray, draws: int) -> float:
+    """How often states went from the last rung to the first and back, in all populations.
+
+    Args:
+        upward: [batch, population, rung], see `Draws`, averages of ``draws`` iterations in all.
+        draws: of one population.
+    """
+    return float(upward[:, :, -1].mean(axis=0).sum() * draws)
+
+
+def barrier(swap_rate: np.ndarray) -> np.ndarray:
+    """Share of swaps rejected, added up from the first rung, [rung]: what states must overcome on their way up.
+
+    Its last entry is the communication barrier of the whole path, which hardly depends on the ladder; a ladder wants
+    about twice as many rungs.
+    """
+    return np.append(0.0, np.cumsum(1 - swap_rate[:-1]))
+
+
+def trip_warnings(trips: float, rungs: int) -> list[str]:
+    """Say that hardly any state has travelled the whole ladder, if so; NaN, where it is not known, says nothing."""
+    if rungs < 3 or not trips < FEWEST_TRIPS:
+        return []
+    return [
+        f"states went from one end of the ladder to the other and back {trips:.0f} times in all, so that modes which "
+        "are found at one end may never arrive at the other. Increase draws, or add rungs where swap rates are low."
+    ]
+
+
+def heavy_warning(rungs: pd.DataFrame, heavy: np.ndarray) -> str:
+    """Say that the mean log likelihood may be infinite."""
+    worst = int(heavy[np.argmax(rungs["tail"].iloc[heavy])])
+    return (
+        f"the log likelihood has such a heavy tail at {rung_names(heavy)} (Pareto k {rungs['tail'].iloc[worst]:.1f} at "
+        f"rung {worst}) that its mean, which the integral needs, may be infinite. Use a prior with lighter tails, "
+        'reference="fitted", or leave rule to the library, which then may answer by the bridge form, which needs no '
+        "mean."
+    )
+
+
 def narrowness(score: np.ndarray, frame: Frame) -> np.ndarray:
     """How much narrower a posterior is in places than on the whole: mean square of its score, by coordinate, [d].
 
@@ -64,7 +129,7 @@ def narrow_warnings(narrowness: np.ndarray, names: tuple[str, ...]) -> list[str]
         return []
     return [
         "the posterior is much narrower in some places than on the whole: its scores are "
-        f"{np.sqrt(narrowness.mean()):.1f} times what its width suggests, most of all in "
+        f"{np.sqrt(narrowness.mean()):.2g} times what its width suggests, most of all in "
         f"{names[int(narrowness.argmax())]!r}. Steps that suit the whole hardly enter such places, and what is there "
         "may be missing from the evidence. If a scale of a hierarchy may come near zero, write its effects non-centred "
         "(effect = mean + scale * standard normal). If the posterior is only curved, runs with other seeds will agree."
@@ -89,7 +154,7 @@ def rung_warnings(rungs: pd.DataFrame) -> list[str]:
     if len(bad):
         worst = int(np.nanargmax(rungs["r_hat"]))
         found.append(
-            f"not converged: R-hat of the log likelihood exceeds 1.05 at {_rungs(bad)} (largest "
+            f"not converged: R-hat of the log likelihood exceeds 1.05 at {rung_names(bad)} (largest "
             f"{rungs['r_hat'].max():.2f} at rung {worst}), so different populations, or the two halves of one, "
             "do not agree yet and the error may be too small. Increase draws."
         )
@@ -97,21 +162,21 @@ def rung_warnings(rungs: pd.DataFrame) -> list[str]:
     if len(bad):
         found.append(
             f"few independent draws: the log likelihood has an effective sample size of {rungs['ess'].min():.0f} at "
-            f"rung {int(np.nanargmin(rungs['ess']))}, and below 50 at {_rungs(bad)}, so the error itself is uncertain. "
-            "Increase draws."
+            f"rung {int(np.nanargmin(rungs['ess']))}, and below 50 at {rung_names(bad)}, so the error itself is "
+            "uncertain. Increase draws."
         )
     # The last rung has no next one: its swap rate is NaN, which compares as false.
     bad = np.flatnonzero(rungs["swap_rate"] < 0.1)
     if len(bad):
         found.append(
-            f"swaps between neighbours are accepted less than one time in ten at {_rungs(bad)}: modes found at low t "
-            "may not reach t = 1. Put more rungs there."
+            f"swaps between neighbours are accepted less than one time in ten at {rung_names(bad)}: modes found at low "
+            "t may not reach t = 1. Put more rungs there."
         )
     bad = np.flatnonzero(rungs["acceptance"].iloc[1:] < 0.1) + 1
     if len(bad):
         found.append(
-            f"moves are accepted less than one time in ten at {_rungs(bad)}: the kernel does not suit the model there. "
-            "Try another kernel, or write the model with parameters of similar scale."
+            f"moves are accepted less than one time in ten at {rung_names(bad)}: the kernel does not suit the model "
+            "there. Try another kernel, or write the model with parameters of similar scale."
         )
     mean, error = rungs["mean"].to_numpy(), rungs["error"].to_numpy()
     drop = mean[:-1] - mean[1:]
@@ -124,7 +189,7 @@ def rung_warnings(rungs: pd.DataFrame) -> list[str]:
     return found
 
 
-def _rungs(indices: np.ndarray) -> str:
+def rung_names(indices: np.ndarray) -> str:
     """Name rungs: 'rung 3', 'rungs 3, 4, 7' or '12 rungs from 3 to 20'."""
     if len(indices) == 1:
         return f"rung {indices[0]}"

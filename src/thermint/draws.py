@@ -30,6 +30,8 @@ class Draws(NamedTuple):
         outside: 1 where a move's proposal had a prior or a likelihood of zero, if known, else 0. At rung 0, where every
             proposal is a fresh draw from the prior, its average is the prior mass that has no likelihood; elsewhere,
             proposals so far away that any density is zero to rounding do not count.
+        upward: 1 where the state, on its way between rungs by swaps, was at the first rung more recently than at the
+            last, else 0, if known. Its sum at the last rung counts the trips from there to the first and back.
     """
 
     ladder: Array  # [rung]
@@ -40,6 +42,7 @@ class Draws(NamedTuple):
     grad_log_prior: Array  # [population, draw, rung, d]
     acceptance: Array | None = None  # [population, draw, rung]
     outside: Array | None = None  # [population, draw, rung]
+    upward: Array | None = None  # [population, draw, rung]
 
     def block(self, start: int, stop: int) -> Draws:
         """Take the draws from ``start`` to ``stop`` of every population and rung."""

@@ -231,6 +231,8 @@ def evidence(
         if scouted.log_evidence < result.log_evidence:
             # What a path misses is missing from its evidence: here, the short run has.
             advice = "The latter, a short run, has not converged: it cannot confirm that the former has missed nothing."
+            if not model.normalised:
+                advice += " Or log_prior is not normalised, which shifts the former only: check its constant."
             return _warned(result, _disagreement(result, scouted, advice))
         if reference == "fitted":
             said = _disagreement(result, scouted, 'This is the former; reference="auto" would look closer.')
@@ -279,6 +281,15 @@ def _disagreement(result: Evidence, other: Evidence | Scout, advice: str) -> str
         f"the two paths disagree: {plus_minus(result.log_evidence, result.standard_error)} from a reference fitted to "
         f"the posterior, {plus_minus(other.log_evidence, other.standard_error)} from the prior. What a path misses is "
         f"missing from its evidence. {advice}"
+    )
+
+
+def _lost(chains: int) -> str:
+    """Say that a mode was found and lost."""
+    return (
+        f"{chains} of the chains that looked for the posterior ended where the fitted reference hardly ever is: if "
+        "that is a mode, it is missing from the evidence. Compare runs with other seeds; more populations, or "
+        'reference="prior", may find what this one has not.'
     )
 
 
@@ -371,8 +382,7 @@ class _Front:
             length = -(-length // 4)  # smaller pieces fit a budget better
         settled = settle(
             self.model,
-            scouted.position,
-            scouted.score,
+            scouted.chains,
             length=length,
             key=self._key(1),
             on_round=bar.phase("fitting a reference"),
@@ -410,7 +420,8 @@ class _Front:
                 room = self._room(used + now.sampler.evaluations, len(now.sampler.ladder), now.kernel)
                 plan = planned(now, int(min(2 * plan.draws, max(room, 2 * FOLDS))), 2 * plan.draws)
 
-        return self._until_precise(rounds(), settings)
+        result = self._until_precise(rounds(), settings)
+        return _warned(result, _lost(settled.lost)) if settled.lost else result
 
     def _until_precise(self, rounds: Iterator[tuple[Run, int]], settings: dict[str, Any]) -> Evidence:
         """Go on until the error is the one asked for or the budget is used up; the last round is the answer."""

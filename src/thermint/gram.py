@@ -54,7 +54,9 @@ def empty(frame: Frame, *, populations: int, batches: int, folds: int, degree: i
 
 
 @partial(jax.jit, static_argnames=("degree", "cross"), donate_argnames=("gram",))
-def accumulate(gram: Gram, draws: Draws, weight: Array, batch: Array, fold: Array, *, degree: int, cross: bool) -> Gram:
+def accumulate(
+    gram: Gram, draws: Draws, weight: Array, batch: Array, fold: Array, *, degree: int, cross: bool
+) -> tuple[Gram, Array]:
     """Add a chunk of draws to one batch.
 
     Args:
@@ -65,9 +67,15 @@ def accumulate(gram: Gram, draws: Draws, weight: Array, batch: Array, fold: Arra
         fold: index of the batch's fold.
         degree: of the trial functions.
         cross: whether these include products of different coordinates.
-    """
 
-    def of_rung(frame: Frame, t: Array, above: Array, below: Array, state: Evaluation) -> tuple[Array, Array]:
+    Returns:
+        The sums, and how large the features of degree 1, 2, ... and lower ones were: the root of their mean square,
+        [population, draw, rung, degree].
+    """
+    components, d = gram.frame.mean.shape[1:]
+    sizes = [size(d, k, cross, components) for k in range(1, degree + 1)]
+
+    def of_rung(frame: Frame, t: Array, above: Array, below: Array, state: Evaluation) -> tuple[Array, Array, Array]:
         populations, length = state.log_prior.shape
         state = jax.tree.map(lambda a: a.reshape(populations * length, *a.shape[2:]), state)
         scores = jax.vmap(score, (0, None))(state, t)
@@ -79,15 +87,17 @@ def accumulate(gram: Gram, draws: Draws, weight: Array, batch: Array, fold: Arra
         rows = jnp.concatenate([jnp.stack([jnp.ones_like(y), y, y**2, up, down]), features])
         weighted = rows * jnp.tile(weight, populations)
         first = weighted.reshape(len(rows), populations, length).sum(axis=-1).T
-        return first, weighted @ rows.T
+        large = jnp.array([jnp.sqrt(jnp.mean(features[:number] ** 2, axis=0)) for number in sizes])
+        return first, weighted @ rows.T, jnp.moveaxis(large.reshape(degree, populations, length), 0, -1)
 
     state = Evaluation(*map(jnp.asarray, draws[1:6]))
     ladder = jnp.asarray(draws.ladder)
     above, below = jnp.diff(ladder, append=ladder[-1:]), jnp.diff(ladder, prepend=ladder[:1])
-    by_rung = jax.vmap(of_rung, in_axes=(0, 0, 0, 0, 2), out_axes=(1, 0))
-    first, second = by_rung(gram.frame, ladder, above, below, state)
-    return gram._replace(
+    by_rung = jax.vmap(of_rung, in_axes=(0, 0, 0, 0, 2), out_axes=(1, 0, 2))
+    first, second, large = by_rung(gram.frame, ladder, above, below, state)
+    total = gram._replace(
         number=gram.number.at[batch].add(weight.sum()),
         first=gram.first.at[batch].add(first),
         second=gram.second.at[fold].add(second),
     )
+    return total, large

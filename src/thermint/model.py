@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _FUNCTIONS = ("log_likelihood", "log_prior", "sample_prior", "metric", "with_fisher", "constrain")  # of a Model
+WRONG = 0.02  # relative difference of a gradient from differences of values
 LOWEST = -1e100  # log likelihood; below it the likelihood counts as zero
 
 
@@ -256,6 +257,47 @@ def check_values(model: Model, start: Evaluation) -> None:
             f"log_likelihood is -inf at all {len(supported)} draws from the prior: the prior hardly ever produces "
             "parameters that can explain the data. Check the likelihood's support, or use a narrower prior."
         )
+
+
+def shifts(shape: tuple[int, ...], deviation: np.ndarray) -> np.ndarray:
+    """Make small steps for `check_gradients` from positions of this shape: each in one coordinate, by turns."""
+    d = shape[-1]
+    turn = np.arange(np.prod(shape[:-1], dtype=int)) % d
+    return (1e-3 * deviation * np.eye(d)[turn]).reshape(shape)
+
+
+def check_gradients(model: Model, start: Evaluation, shift: np.ndarray, ahead: Evaluation, behind: Evaluation) -> None:
+    """Refuse a model whose gradients are not what differences of its values say, by name.
+
+    Where gradients are wrong, control variates shift the answer by less than its plain error, and a reference fitted
+    to wrong scores looks well fitted: nothing else would show it.
+
+    Args:
+        model: for the names of its parameters.
+        start: evaluations at draws from the prior, [..., d].
+        shift: small steps, each in one coordinate.
+        ahead: evaluations at the draws plus these.
+        behind: at the draws minus these.
+    """
+    coordinate = np.argmax(np.abs(shift), axis=-1)
+    for name in ("log_likelihood", "log_prior"):
+        value, gradient = np.asarray(getattr(start, name)), np.asarray(getattr(start, f"grad_{name}"))
+        with np.errstate(invalid="ignore", over="ignore"):  # infinite values, which do not count
+            seen = (np.asarray(getattr(ahead, name)) - np.asarray(getattr(behind, name))) / 2
+            said = np.sum(gradient * shift, axis=-1)
+            apart = np.abs(seen - said) / (np.abs(seen) + np.abs(said) + 1e-9 * np.abs(value) + 1e-300)
+        for i, parameter in enumerate(model.parameter_names):
+            own = apart[(coordinate == i) & np.isfinite(apart)]
+            # Right gradients agree nearly everywhere, wrong ones hardly anywhere.
+            if len(own) and np.quantile(own, 0.25) > WRONG:
+                where = np.unravel_index(np.argmin(np.where(coordinate == i, apart, np.inf)), apart.shape)
+                length = shift[where][i]
+                raise ValueError(
+                    f"the gradient of {name} with respect to {parameter!r} is {said[where] / length:.6g} at "
+                    f"{parameter} = {start.position[where][i]:.6g} (on the unconstrained scale), but differences of "
+                    f"its values give {seen[where] / length:.6g}. Wrong gradients shift the answer. Correct the "
+                    "custom_jvp, the custom_vjp or the gradient that you gave, or leave it out."
+                )
 
 
 _GRADIENT_HINT = (

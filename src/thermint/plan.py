@@ -62,11 +62,17 @@ class Plan:
             frame, populations=populations, batches=self.batches, folds=FOLDS, degree=self.degree, cross=self.cross
         )
 
-    def accumulate(self, gram: Gram, draws: Draws, batch: int, weight: np.ndarray | None = None) -> Gram:
-        """Add a chunk of draws to a batch; those of weight 0 do not count."""
+    def accumulate(
+        self, gram: Gram, draws: Draws, batch: int, weight: np.ndarray | None = None
+    ) -> tuple[Gram, np.ndarray]:
+        """Add a chunk of draws to a batch; those of weight 0 do not count.
+
+        Returns:
+            The Gram, and how large the features were, [population, draw, rung, degree].
+        """
         weight = np.ones(draws.log_prior.shape[1]) if weight is None else weight
         fold = gram.fold[batch]
-        total = grams.accumulate(
+        total, large = grams.accumulate(
             gram,
             draws,
             weight,
@@ -76,7 +82,7 @@ class Plan:
             cross=self.cross,
         )
         # Wait for it: this program and the next chunk's, both at once, get in each other's way on the CPU's threads.
-        return jax.block_until_ready(total)
+        return jax.block_until_ready(total), np.asarray(large)[:, weight > 0]
 
 
 def make_plan(

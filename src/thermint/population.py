@@ -16,7 +16,17 @@ from thermint.draws import Draws
 from thermint.kernels import Kernel, Noise, Params
 from thermint.kernels.base import draw_noise
 from thermint.ladders import Ladder
-from thermint.model import Evaluation, Model, check_values, choose, evaluate, impossible, usable
+from thermint.model import (
+    Evaluation,
+    Model,
+    check_gradients,
+    check_values,
+    choose,
+    evaluate,
+    impossible,
+    shifts,
+    usable,
+)
 
 Swap = Callable[[Array, Array, Array, Array], Array]
 
@@ -28,6 +38,12 @@ class Population(NamedTuple):
 
     state: Evaluation
     log_step: Array
+    upward: Array  # 1 if the state was at t = 0 more recently than at t = 1, else 0; it travels with the state
+
+
+def begin(state: Evaluation, log_step: Array) -> Population:
+    """Make a population that has not been anywhere yet."""
+    return Population(state, log_step, jnp.zeros(log_step.shape))
 
 
 @jit("kernel", "swap", "length")
@@ -38,6 +54,7 @@ def advance(
     ladder: Array,
     iteration: Array,
     gain: Array,
+    stop: Array | None = None,
     *,
     model: Model,
     kernel: Kernel,
@@ -53,6 +70,8 @@ def advance(
         ladder: inverse temperatures.
         iteration: number of the first iteration.
         gain: how fast step sizes follow the acceptance rate (Robbins-Monro); 0 leaves them frozen.
+        stop: number of an iteration; this one and those after it change nothing, so that any number of iterations is
+            made by a program of any length.
         model: the model.
         kernel: the move within a rung (static, like all that follows).
         swap: the move between rungs.
@@ -66,26 +85,29 @@ def advance(
         """Move one rung by the kernel; at t = 0 a fresh draw from the prior is the proposal instead."""
         moved, info = kernel(noise, state, t, params, lambda x: evaluate(model, jnp.where(t > 0, x, fresh)))
         # The rung at t = 0 is the prior where the likelihood is not zero.
-        allowed = usable(info.proposal)
+        allowed = usable(info.proposal)  # NaN is as good as zero
         moved = choose(t > 0, moved, choose(allowed, info.proposal, state))
         # Far away, a density that only falls towards zero rounds to it: that is no border.
         jump = params.precision_factor.T @ (info.proposal.position - state.position)
         wild = (t > 0) & (jnp.sqrt(jnp.mean(jump**2)) > WILD)
-        outside = impossible(info.proposal)
         acceptance = jnp.where(t > 0, info.acceptance, allowed.astype(float))
-        return moved, jnp.where(allowed | outside, acceptance, jnp.nan), (outside & ~wild).astype(float)
+        invalid = ~allowed & ~impossible(info.proposal)
+        return moved, jnp.where(invalid, jnp.nan, acceptance), (~allowed & ~wild).astype(float)
 
     def iterate(carry: Population, now: tuple[Array, Array, Array, Noise]) -> tuple[Population, tuple]:
-        state, log_step = carry
+        state, log_step, upward = carry
         n, key_swap, fresh, noise = now
         params = Params(jnp.exp(log_step), precision_factor)
         moves = jax.vmap(move, in_axes=(0, 0, 0, 0, None))
         state, acceptance, outside = moves(noise, state, ladder, params, fresh)
         log_step = log_step + gain * (jnp.nan_to_num(acceptance) - target)
+        upward = jnp.where(ladder > 0, upward, 1.0)
+        # Recorded before the swap, so that rung 0 gives independent draws.
+        record = (*state[:5], acceptance, outside, upward)
         order = swap(key_swap, state.log_likelihood, ladder, n)
         swapped = jax.tree.map(lambda a: a[order], state)
-        # Recorded before the swap, so that rung 0 gives independent draws.
-        return Population(swapped, log_step), (*state[:5], acceptance, outside)
+        new = Population(swapped, log_step, upward.at[-1].set(0.0)[order])
+        return (new if stop is None else choose(n < stop, new, carry)), record
 
     def randomness(key: Array, n: Array) -> tuple[Array, Array, Array, Noise]:
         """All that is random in iteration n of one population."""
@@ -108,7 +130,7 @@ def start(model: Model, keys: Array, ladder: Ladder, check: bool = True) -> tupl
         model: the model.
         keys: one for each population.
         ladder: inverse temperatures.
-        check: refuse a model that is NaN at any of the draws; else those are not chosen.
+        check: refuse a model that is NaN at any of the draws, or has wrong gradients; else those are not chosen.
 
     Returns:
         The states, [population, rung], and the standard deviations of the prior, [d], as the draws show them.
@@ -119,8 +141,14 @@ def start(model: Model, keys: Array, ladder: Ladder, check: bool = True) -> tupl
     # Iterations count from 0, so that this key is no iteration's.
     keys = jax.vmap(jax.random.fold_in, (0, None))(keys, np.uint32(2**32 - 1))
     draws = evaluate_all(model, _prior_draws(keys, model=model, many=starts(ladder)))
+    # From the middle half of the draws, because a prior need not have a variance.
+    low, high = np.quantile(draws.position, [0.25, 0.75], axis=(0, 1))
+    deviation = (high - low) / 1.349
     if check:
         check_values(model, draws)
+        if model.differentiable:
+            shift = shifts(draws.position.shape, deviation)
+            check_gradients(model, draws, shift, *(evaluate_all(model, draws.position + s) for s in (shift, -shift)))
     g = draws.log_likelihood
     supported = np.asarray(jax.vmap(jax.vmap(usable))(draws))
     spare = np.argwhere(supported)[0]  # for a population none of whose own draws has a likelihood
@@ -132,10 +160,7 @@ def start(model: Model, keys: Array, ladder: Ladder, check: bool = True) -> tupl
             noise = np.random.default_rng(seed).gumbel(size=(len(ladder), len(own)))
             chosen[population, :, 0] = population
             chosen[population, :, 1] = own[np.argmax(ladder[:, None] * g[population, own] + noise, axis=1)]
-    states = jax.tree.map(lambda a: jnp.asarray(a[chosen[..., 0], chosen[..., 1]]), draws)
-    # From the middle half of the draws, because a prior need not have a variance.
-    low, high = np.quantile(draws.position, [0.25, 0.75], axis=(0, 1))
-    return states, (high - low) / 1.349
+    return jax.tree.map(lambda a: jnp.asarray(a[chosen[..., 0], chosen[..., 1]]), draws), deviation
 
 
 def begin_at(model: Model, position: np.ndarray) -> Evaluation:

@@ -27,7 +27,7 @@ class Evidence:
 
     Attributes:
         log_evidence: log p(y | model).
-        standard_error: Monte Carlo and quadrature error, added in quadrature.
+        standard_error: Monte Carlo and quadrature error, added in quadrature; never less than what rounding may do.
         mc_error: Monte Carlo error of the whole integral, correlation between draws and between rungs included.
         quadrature_error: estimated error of the rule along the ladder.
         degrees_of_freedom: behind the Monte Carlo error; `interval` takes its quantiles accordingly.
@@ -36,6 +36,9 @@ class Evidence:
         warnings: what went wrong or may have, why it matters and what to do; empty if nothing was seen.
         rungs: one row for each rung: its t, mean and variance of the log likelihood, diagnostics.
         estimates: log evidence and error by every method that the same draws allow, for comparison.
+        diagnostics: numbers of the whole run: ``round_trips`` of states from one end of the ladder to the other and
+            back, the communication ``barrier`` that they overcome, the share of the prior ``supported`` by a likelihood
+            above zero, and shares of proposals ``outside`` the support and ``invalid`` (NaN or +inf).
         settings: what it takes to repeat the run.
         posterior: some draws from the posterior, which is where the path ends; None where no chain has gone there.
     """
@@ -50,6 +53,7 @@ class Evidence:
     warnings: tuple[str, ...]
     rungs: pd.DataFrame = field(repr=False)
     estimates: pd.DataFrame = field(repr=False)
+    diagnostics: dict[str, float] = field(repr=False)
     settings: dict[str, Any] = field(repr=False)
     posterior: Posterior | None = field(default=None, repr=False)
 

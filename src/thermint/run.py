@@ -19,6 +19,7 @@ from thermint.sampler import Sampler
 
 MOST_LOCATED = 4000  # draws whose positions are kept, of all rungs and populations
 MOST_POSTERIOR = 4000  # draws of the last rung whose positions are kept, of all populations
+MOST_LARGE = 4000  # draws of each rung of which it is kept how large their features are, of all populations
 
 
 class Moves(NamedTuple):
@@ -27,6 +28,7 @@ class Moves(NamedTuple):
     acceptance: np.ndarray  # [population, rung]
     outside: np.ndarray  # [population, rung], share of proposals of zero density
     invalid: float  # share of moves at which the model was NaN or +inf
+    upward: np.ndarray  # [population, rung], share of states that come from the first rung; see `Draws`
 
 
 class Run(NamedTuple):
@@ -36,6 +38,7 @@ class Run(NamedTuple):
     plan: Plan
     gram: Gram
     g: np.ndarray  # log likelihood, [population, draw, rung]
+    large: np.ndarray  # how large the features were, [population, draw, rung, degree], of some of the draws
     moves: list[Moves]  # one entry a batch
     some: Located  # of the draws
     posterior: Posterior  # draws of the last rung, as the path has them
@@ -53,22 +56,26 @@ def run(sampler: Sampler, frame: Frame, plan: Plan, on_batch: Callable[[int, Cal
     populations = sampler.last.log_prior.shape[0]
     gram = plan.empty(frame, populations)
     traces: list[np.ndarray] = []
+    sizes: list[np.ndarray] = []
     some: list[Located] = []
     last: list[Posterior] = []
     moves: list[Moves] = []
     drawn = 0
     thinning = -(-plan.draws * populations * len(sampler.ladder) // MOST_LOCATED)
     sparing = -(-plan.draws * populations // MOST_POSTERIOR)
+    sizing = -(-plan.draws * populations // MOST_LARGE)
 
     def so_far() -> Run:
         g = np.concatenate(traces, axis=1)
-        return Run(sampler.ladder, plan, gram, g, moves, join(some), join_posterior(last))
+        large = np.concatenate(sizes, axis=1)
+        return Run(sampler.ladder, plan, gram, g, large, moves, join(some), join_posterior(last))
 
     for batch in range(plan.batches):
         pieces = []
         for _ in range(plan.chunks):
             piece = sampler.chunk()
-            gram = plan.accumulate(gram, piece, batch)
+            gram, large = plan.accumulate(gram, piece, batch)
+            sizes.append(large[:, -drawn % sizing :: sizing])
             pieces.append(moves_of(piece))
             traces.append(np.array(piece.log_likelihood[:, -drawn % plan.thinning :: plan.thinning]))
             some.append(Located(*(np.array(a[:, -drawn % thinning :: thinning]) for a in locate(piece))))
@@ -84,18 +91,20 @@ def run_of(draws: Draws, plan: Plan) -> Run:
     populations, number = draws.log_prior.shape[:2]
     gram = plan.empty(frame_of(draws), populations)
     edges = np.linspace(0, number, plan.batches + 1).round().astype(int)
+    sizing = -(-number * populations // MOST_LARGE)
     longest = np.diff(edges).max()
-    moves = []
+    moves, sizes = [], []
     for batch, (start, stop) in enumerate(pairwise(edges)):
         # Batches may differ by one draw; a neighbour of weight 0 fills the shorter ones: one program serves all.
         first = min(start, number - longest)
         weight = np.arange(first, first + longest)
         weight = ((weight >= start) & (weight < stop)).astype(float)
-        gram = plan.accumulate(gram, draws.block(first, first + longest), batch, weight)
+        gram, large = plan.accumulate(gram, draws.block(first, first + longest), batch, weight)
+        sizes.append(large[:, -start % sizing :: sizing])
         moves.append(moves_of(draws.block(start, stop)))
     some = locate(draws)
     last = posterior_of(draws, 0, -(-number * populations // MOST_POSTERIOR))
-    return Run(np.asarray(draws.ladder), plan, gram, some.g, moves, some, last)
+    return Run(np.asarray(draws.ladder), plan, gram, some.g, np.concatenate(sizes, axis=1), moves, some, last)
 
 
 def posterior_of(draws: Draws, start: int, step: int) -> Posterior:
@@ -118,10 +127,12 @@ def moves_of(draws: Draws) -> Moves:
     shape = np.shape(draws.log_prior)
     acceptance = np.ones(shape) if draws.acceptance is None else np.asarray(draws.acceptance)
     outside = np.zeros(shape) if draws.outside is None else np.asarray(draws.outside)
-    return Moves(np.nan_to_num(acceptance).mean(axis=1), outside.mean(axis=1), float(np.isnan(acceptance).mean()))
+    upward = np.full(shape, np.nan) if draws.upward is None else np.asarray(draws.upward)
+    invalid = float(np.isnan(acceptance).mean())
+    return Moves(np.nan_to_num(acceptance).mean(axis=1), outside.mean(axis=1), invalid, upward.mean(axis=1))
 
 
 def average(pieces: list[Moves]) -> Moves:
     """Average over chunks of equal length."""
-    acceptance, outside, invalid = zip(*pieces, strict=True)
-    return Moves(np.mean(acceptance, axis=0), np.mean(outside, axis=0), float(np.mean(invalid)))
+    acceptance, outside, invalid, upward = (np.mean(part, axis=0) for part in zip(*pieces, strict=True))
+    return Moves(acceptance, outside, float(invalid), upward)

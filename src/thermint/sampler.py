@@ -65,8 +65,9 @@ class Sampler:
 
     def _advance(self, ladder: Ladder, gain: float) -> Draws:
         now, factor = self._population, self._tuned.precision_factor
-        self._population, draws = self._step(now, factor, ladder, self._iteration, gain)
-        self._iteration += self.length
+        stop = self._iteration + self.length
+        self._population, draws = self._step(now, factor, ladder, self._iteration, gain, stop)
+        self._iteration = stop
         self.evaluations += self.length * self.cost
         return draws
 
@@ -118,12 +119,13 @@ def make_sampler(
     advance = partial(pop.advance, keys, model=model, kernel=kernel, swap=swap, length=length)
 
     def step(
-        now: Population, precision_factor: np.ndarray, ladder: Ladder, iteration: int, gain: float
+        now: Population, precision_factor: np.ndarray, ladder: Ladder, iteration: int, gain: float, stop: int
     ) -> tuple[Population, Draws]:
-        result = advance(now, precision_factor, jnp.asarray(ladder), np.int64(iteration), np.float64(gain))
+        numbers = np.int64(iteration), np.float64(gain), np.int64(stop)
+        result = advance(now, precision_factor, jnp.asarray(ladder), *numbers)
         return jax.block_until_ready(result)  # see Plan.accumulate
 
-    start = Population(states, jnp.full((populations, len(ladder)), np.log(FIRST_STEP)))
+    start = pop.begin(states, jnp.full((populations, len(ladder)), np.log(FIRST_STEP)))
     first = np.diag(1 / deviation) if factor is None else precision_factor_of(factor)
     for tuned in warmup(
         start,
@@ -139,7 +141,9 @@ def make_sampler(
         on_round(tuned.iteration)
 
     cost = getattr(kernel, "evaluations", 1) * populations * len(ladder)
-    return Sampler(model, tuned, step, tuned.iteration * cost + populations * pop.starts(ladder), length, cost)
+    looks = 3 if factor is None and model.differentiable else 1  # at every start; see `population.start`
+    spent = tuned.chunks * length * cost + populations * pop.starts(ladder) * looks
+    return Sampler(model, tuned, step, spent, length, cost)
 
 
 def default_kernel(model: Model) -> Kernel:

@@ -12,7 +12,7 @@ from scipy import stats
 from thermint import diagnostics
 from thermint.control import Controlled, control, largest_z, mean_zero, uncontrolled
 from thermint.draws import Draws
-from thermint.errors import BatchError, batch_error, largest_share
+from thermint.errors import BatchError, batch_error
 from thermint.estimators.ais import ais, controlled_ais, log_weights, weight_warnings
 from thermint.estimators.bridge import controlled_bridge
 from thermint.estimators.mbar import mbar, rule_error
@@ -24,11 +24,24 @@ from thermint.result import Evidence, plus_minus
 from thermint.run import Run
 
 METHODS = {"cti": "cti", "bridge": "bridge", "stepping-stone": "forward", "mbar": "mbar", "ais": "ais", "cais": "cais"}
+COMPARED = {
+    "cti": "the thermodynamic integral",
+    "bridge": "the bridge form of stepping stones",
+    "mbar": "MBAR",
+    "forward": "stepping stones from below",
+    "backward": "stepping stones from above",
+}
 CLEARLY = 0.5  # ratio of errors
 DISAGREEMENT = 1e-4  # chance that two estimates which agree are said not to
 MOST_REWEIGHTED = 200_000  # values of g
+FEWEST_FREEDOM = 4.0  # degrees of freedom of an error that means something
+ROUNDING = 2.0**-48  # of the largest number that is added up; no error is smaller
+NO_VARIANCE = 0.5  # Pareto k
+NO_MEAN = 1.0
+UNCONTROLLED = 0.1  # share of the variance that is left where control variates have not removed such a tail
 
 
+@np.errstate(over="ignore", invalid="ignore")  # values that overflow are reported below
 def summarise(
     run: Run, *, method: str, evaluations: int, begin: float, settings: dict[str, Any], draws: Draws | None = None
 ) -> Evidence:
@@ -48,9 +61,10 @@ def summarise(
     number = np.asarray(gram.number)
     rule = RULES[plan.rule]
     ess, r_hat = diagnostics.convergence(g)
-    acceptance, outside = (np.stack(part) for part in list(zip(*run.moves, strict=True))[:2])
+    acceptance, outside, invalid, upward = (np.stack(part) for part in zip(*run.moves, strict=True))
     plain = uncontrolled(gram)
-    controlled = _control(run, plain, ess, outside[:, :, 1:].mean(), warnings)
+    share_outside = float(outside[:, :, 1:].mean())
+    controlled = _control(run, plain, ess, share_outside, warnings)
     integral = integrate(controlled, number, gram.frame, ladder, rule)
     ratios = _ratios(run, controlled, plain, method)
     if method in ("ais", "cais"):
@@ -64,7 +78,7 @@ def summarise(
     # Coefficients fitted in sample make the batches look more alike than they are: the error comes from other draws.
     series = {"cti": integral.series} | {name: ratio.series for name, ratio in ratios.items()}
     if not plan.crossfit and controlled.degree.any():
-        fitted = control(gram, plan.sizes, fixed=plan.fixed, crossfit=True)
+        fitted = control(gram, plan.sizes, fixed=plan.fixed, crossfit=True, highest=controlled.degree.max(axis=1))
         series["cti"] = integrate(fitted, number, gram.frame, ladder, rule).series
         series["bridge"] = _bridge(run, fitted, plain).series
 
@@ -75,23 +89,17 @@ def summarise(
     series = {name: one + supported / supported.mean() for name, one in series.items()}
     errors = {name: batch_error(one) for name, one in series.items()}
     values = {"cti": integral.value} | {name: ratio.value for name, ratio in ratios.items()}
-    total = {name: errors[name].error for name in values} | {"cti": float(np.hypot(errors["cti"].error, quadrature))}
+    rounding = ROUNDING * max(float(np.abs(integral.mean).max()), 1.0)
+    total = {name: float(np.hypot(errors[name].error, rounding)) for name in values}
+    total["cti"] = float(np.hypot(total["cti"], quadrature))
+    total = {name: error if np.isfinite(error) else np.inf for name, error in total.items()}
     estimates = pd.DataFrame(
         {"log_evidence": [value + log_supported for value in values.values()], "standard_error": [*total.values()]},
         index=pd.Index(list(values), name="method"),
     ).astype(float)
 
     swap_rate = diagnostics.swap_rates(g, ladder)
-    if method == "auto":
-        overlap = np.nanmin(swap_rate) > 0.1
-        method = "bridge" if overlap and total["bridge"] < CLEARLY * total["cti"] else "cti"
-    chosen = METHODS[method]
-    mc = errors[chosen]
-    if chosen != "cti":
-        quadrature = 0.0
-    _check_error(mc, series[chosen], values[chosen], quadrature, number[0], warnings)
-    _check_agreement(values, series, total, quadrature, chosen, warnings)
-    warnings += diagnostics.invalid_warnings(float(np.mean([batch.invalid for batch in run.moves])))
+    tails = [diagnostics.tail(trace, n) for trace, n in zip(np.moveaxis(g, 2, 0), ess, strict=True)]
     variance = controlled.variance[:, 0]
     rungs = pd.DataFrame(
         {
@@ -102,12 +110,44 @@ def summarise(
             "variance": integral.variance,
             "ratio": controlled.residual[:, 0] / np.where(variance > 0, variance, 1.0),
             "degree": controlled.degree[:, 0],
+            "tail": [tail.k for tail in tails],
             "acceptance": acceptance.mean(axis=(0, 1)),
             "swap_rate": swap_rate,
+            "barrier": diagnostics.barrier(swap_rate),
+            "upward": upward.mean(axis=(0, 1)),
             "ess": ess,
             "r_hat": r_hat,
         }
     ).rename_axis("rung")
+    infinite = np.array([tail.heavier_than(NO_MEAN) for tail in tails])
+    heavy = np.flatnonzero(infinite & (rungs["ratio"].to_numpy() > UNCONTROLLED))
+    if method == "auto":
+        overlap = np.nanmin(swap_rate) > 0.1
+        better = total["bridge"] < CLEARLY * total["cti"] or len(heavy) > 0
+        method = "bridge" if overlap and better else "cti"
+    chosen = METHODS[method]
+    mc = errors[chosen]
+    if chosen != "cti":
+        quadrature = 0.0
+    if not np.isfinite([values[chosen], total[chosen]]).all():
+        warnings.append(
+            "the log evidence, or its error, is not finite: the log likelihood is so large in places that it overflows."
+            " The likelihood may be unbounded, as where a scale tends to zero at a perfect fit, and the evidence "
+            "infinite. Keep such parameters away by the prior."
+        )
+    _check_error(mc, series[chosen], values[chosen], quadrature, number[0], warnings)
+    _check_agreement(values, series, total, quadrature, chosen, warnings)
+    if chosen == "cti" and len(heavy):
+        warnings.append(diagnostics.heavy_warning(rungs, heavy))
+    seen = {
+        "round_trips": diagnostics.round_trips(upward, int(number.sum())),
+        "barrier": float(rungs["barrier"].iloc[-1]),
+        "supported": float(supported.mean()),
+        "outside": share_outside,
+        "invalid": float(invalid.mean()),
+    }
+    warnings += diagnostics.invalid_warnings(seen["invalid"])
+    warnings += diagnostics.trip_warnings(seen["round_trips"], len(ladder))
     return Evidence(
         log_evidence=float(estimates.log_evidence[chosen]),
         standard_error=float(estimates.standard_error[chosen]),
@@ -119,6 +159,7 @@ def summarise(
         warnings=(*warnings, *diagnostics.rung_warnings(rungs)),
         rungs=rungs,
         estimates=estimates,
+        diagnostics=seen,
         settings={
             "method": method,
             **settings,
@@ -205,18 +246,43 @@ def _control(run: Run, plain: Controlled, ess: np.ndarray, outside: float, warni
         # One more test, of what it all comes to: the integral with and without control.
         weights = RULES[plan.rule](run.ladder)[0] * np.asarray(gram.frame.spread)
         total = (shift[..., 0] * weights).sum(axis=-1)
-        error, freedom, _ = batch_error(total)
-        z, threshold = np.array([abs(total.mean()) / max(error, 1e-300)]), float(stats.t.isf(1e-5, freedom))
+        apart = batch_error(total)
+        z = np.array([abs(total.mean()) / max(apart.error, 1e-300)])
+        threshold = float(stats.t.isf(1e-5, apart.degrees_of_freedom))
         where = "over the whole path"
     if np.all(z <= threshold):
-        return controlled
+        return _with_light_tails(run, controlled, ess, warnings)
     warnings.append(
-        f"control variates switched off: their averages should be zero but are {z.max():.0f} standard errors away "
-        f"{where} (threshold {threshold:.1f}). Either the posterior density jumps somewhere (write a bounded "
+        f"control variates switched off: their averages should be zero but are {z.max():.2g} standard errors away "
+        f"{where} (threshold {threshold:.2g}). Either the posterior density jumps somewhere (write a bounded "
         "parameter with a NumPyro distribution on its range), or a gradient is wrong, or the chains have not converged "
         "(increase draws)."
     )
     return plain
+
+
+def _tail_of_features(run: Run, rung: int, degree: int, ess: float) -> diagnostics.Tail:
+    return diagnostics.tail(run.large[:, :, rung, degree - 1], ess)
+
+
+def _with_light_tails(run: Run, controlled: Controlled, ess: np.ndarray, warnings: list[str]) -> Controlled:
+    """Lower the degree at rungs where features have a tail so heavy that they may have no variance."""
+    degrees = controlled.degree.max(axis=1)
+    lowered = degrees.copy()
+    for rung in range(len(degrees)):
+        while lowered[rung] and _tail_of_features(run, rung, lowered[rung], ess[rung]).heavier_than(NO_VARIANCE):
+            lowered[rung] -= 1
+    changed = np.flatnonzero(lowered < degrees)
+    if not len(changed):
+        return controlled
+    said = ", ".join(dict.fromkeys(f"{degrees[rung]} to {lowered[rung]}" for rung in changed))
+    warnings.append(
+        f"degree lowered from {said} at {diagnostics.rung_names(changed)}: features of the control variates have such "
+        "heavy tails there that their variance may be infinite, and coefficients fitted to them mean nothing. Priors "
+        "with lighter tails, or rungs farther from t = 0, allow a higher degree."
+    )
+    plan = run.plan
+    return control(run.gram, plan.sizes, fixed=plan.fixed, crossfit=plan.crossfit, highest=lowered)
 
 
 def _check_supported(successes: float, warnings: list[str]) -> None:
@@ -242,19 +308,25 @@ def _check_error(
             "populations disagree by more than their own errors explain, so some have not found all of the posterior; "
             "the error is taken from their spread. Increase draws, or add rungs where swap rates are low."
         )
-    share = largest_share(series)
-    if share > 0.5 and mc.error > 1e-9 * abs(value):
-        warnings.append(
-            f"one batch of {batch:.0f} draws makes up {share:.0%} of the Monte Carlo variance, "
-            "so the error is itself uncertain. The log likelihood has a heavy tail, typically near t = 0 under a prior "
-            "that allows almost impossible parameters, such as scales close to zero. Use a prior that keeps away from "
-            "them, or many more draws."
-        )
     if quadrature > max(3 * mc.error, 0.1):
         warnings.append(
             f"the ladder is too coarse: the quadrature error, {quadrature:.2g}, is most of the error. "
             "Use more rungs, such as ladder=101, or more of them near t = 0, such as "
             "ladder=thermint.ladders.power(51, 8)."
+        )
+    if mc.error < 1e-9 * abs(value):
+        return
+    if mc.slow:
+        warnings.append(
+            f"slow: chains remember where they were for longer than {batch:.0f} draws, the length of a batch. The "
+            "error comes from several batches joined together, and may still be too small. Increase draws."
+        )
+    if mc.degrees_of_freedom < FEWEST_FREEDOM and not mc.disagreement:
+        warnings.append(
+            f"a few batches of {batch:.0f} draws make up most of the Monte Carlo variance, so that the error itself is "
+            "uncertain. The log likelihood has a heavy tail, typically near t = 0 under a prior that allows almost "
+            "impossible parameters, such as scales close to zero. Use a prior that keeps away from them, or many more "
+            "draws."
         )
 
 
@@ -267,16 +339,18 @@ def _check_agreement(
     warnings: list[str],
 ) -> None:
     """Warn where two estimates from the same draws differ by more than chance and quadrature explain."""
-    if chosen in ("cti", "bridge"):
-        difference = values["cti"] - values["bridge"]
-        apart = batch_error(series["cti"] - series["bridge"])
-        allowed = float(stats.t.isf(DISAGREEMENT / 2, apart.degrees_of_freedom)) * np.hypot(apart.error, quadrature)
-        if abs(difference) > allowed + 1e-9 * max(abs(values["cti"]), 1.0):
-            warnings.append(
-                f"the thermodynamic integral and the bridge form of stepping stones differ by {abs(difference):.2g}, "
-                f"more than chance and quadrature explain ({allowed:.2g}). Some rungs have not converged, or their "
-                "control variates do not suit them. Increase draws, or add rungs."
-            )
+    for name, words in COMPARED.items():
+        if name in values and name != chosen and chosen in ("cti", "bridge"):
+            difference = values[chosen] - values[name]
+            apart = batch_error(series[chosen] - series[name])
+            rule = quadrature if "cti" in (chosen, name) else 0.0
+            allowed = float(stats.t.isf(DISAGREEMENT / 2, apart.degrees_of_freedom)) * np.hypot(apart.error, rule)
+            if abs(difference) > allowed + 1e-9 * max(abs(values[chosen]), 1.0):
+                warnings.append(
+                    f"{COMPARED[chosen]} and {words} differ by {abs(difference):.2g}, more than chance and quadrature "
+                    f"explain ({allowed:.2g}). Some rungs have not converged, or their control variates do not suit "
+                    "them. Increase draws, or add rungs."
+                )
     if chosen == "forward":
         gap, error = abs(values["forward"] - values["backward"]), np.hypot(total["forward"], total["backward"])
         if gap > 4 * error:

@@ -14,9 +14,9 @@ from thermint.frame import Frame, frame_of
 from thermint.ladders import Ladder, equal_rejection
 from thermint.population import Population
 
-# ``(population, precision_factor, ladder, iteration, gain) -> (population, chunk of draws)``
-Advance = Callable[[Population, np.ndarray, Ladder, int, float], tuple[Population, Draws]]
-# Iterations of each round (at least; rounded up to whole chunks), and how fast step sizes follow the acceptance rate.
+# ``(population, precision_factor, ladder, iteration, gain, stop) -> (population, chunk of draws)``
+Advance = Callable[[Population, np.ndarray, Ladder, int, float, int], tuple[Population, Draws]]
+# Iterations of each round, and how fast step sizes follow the acceptance rate.
 Rounds = tuple[tuple[int, float], ...]
 LONG: Rounds = ((25, 0.5), (25, 0.3), (50, 0.2), (50, 0.1), (100, 0.1), (100, 0.05))
 SHORT: Rounds = ((25, 0.5), (25, 0.3), (25, 0.2), (50, 0.1))
@@ -31,6 +31,7 @@ class Tuned(NamedTuple):
     ladder: Ladder
     draws: Draws  # of the last round
     iteration: int
+    chunks: int  # made so far
 
     @property
     def frame(self) -> Frame:
@@ -63,14 +64,15 @@ def warmup(
         adapt_covariance: take the precision from the draws of each round.
         adapt_ladder: move the rungs after each round but the last two, until swaps are rejected equally often.
     """
-    iteration = 0
+    iteration = chunks = 0
     for number, (length, gain) in enumerate(rounds, start=1):
         pieces = []
-        for _ in range(-(-length // chunk)):
-            population, piece = advance(population, precision_factor, ladder, iteration, gain)
-            iteration += chunk
+        stop = iteration + length
+        for first in range(iteration, stop, chunk):
+            population, piece = advance(population, precision_factor, ladder, first, gain, stop)
             pieces.append(piece)
-        draws = concatenate(pieces)
+        draws = concatenate(pieces).block(0, length)
+        iteration, chunks = stop, chunks + len(pieces)
         # Step sizes wandered apart from population to population; go on from their geometric mean.
         log_step = np.asarray(population.log_step).mean(axis=0)
         if adapt_covariance:
@@ -83,7 +85,7 @@ def warmup(
             nearest = np.interp(moved, ladder, np.arange(len(ladder))).round().astype(int)
             ladder, precision_factor, log_step = moved, precision_factor[nearest], log_step[nearest]
         population = population._replace(log_step=jnp.broadcast_to(log_step, population.log_step.shape))
-        yield Tuned(population, precision_factor, ladder, draws, iteration)
+        yield Tuned(population, precision_factor, ladder, draws, iteration, chunks)
 
 
 def precision_factor_of(factor: np.ndarray) -> np.ndarray:

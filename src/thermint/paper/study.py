@@ -36,7 +36,7 @@ from thermint.kernels import mmala
 from thermint.model import Model
 from thermint.paper import goodwin, linear, pima, radiata
 from thermint.plan import make_plan
-from thermint.population import Population, advance, begin_at
+from thermint.population import advance, begin, begin_at
 from thermint.run import run_of
 from thermint.sampler import Sampler, make_sampler
 from thermint.swaps import even_odd, random_pairs
@@ -235,7 +235,7 @@ def paper_draws(task: Task) -> Draws:
         population, draw = random.integers(places.shape[0], size=RUNGS), random.integers(places.shape[1], size=RUNGS)
         starts.append(places[population, draw, np.arange(RUNGS)])
     state = begin_at(model, np.stack(starts))
-    now = Population(state, jnp.broadcast_to(jnp.log(params.step_size), (len(starts), RUNGS)))
+    now = begin(state, jnp.broadcast_to(jnp.log(params.step_size), (len(starts), RUNGS)))
     pieces = []
     for iteration in range(0, burn_in + task.draws, length):
         now, piece = advance(
