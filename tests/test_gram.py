@@ -97,6 +97,16 @@ def test_sums_are_those_of_all_draws() -> None:
         np.testing.assert_allclose(gram.second[fold], expected, rtol=1e-11, atol=1e-10)
 
 
+def test_features_are_as_large_as_they_are() -> None:
+    draws = some_draws(10)
+    where = jnp.asarray(0), jnp.asarray(0)
+    large = grams.accumulate(new_gram(), draws, jnp.ones(10), *where, degree=2, cross=True)[1]
+    features = rows_by_hand(draws, some_frame())[..., 1 + grams.TARGETS :].reshape(-1, len(LADDER), 5)[:: grams.SPARING]
+    for degree, number in ((1, 2), (2, 5)):
+        expected = np.linalg.norm(features[..., :number], axis=-1).T
+        np.testing.assert_allclose(large[degree - 1], expected, rtol=1e-11)
+
+
 def test_without_cross_terms_products_of_coordinates_are_left_out() -> None:
     draws = some_draws(10)
     full = add(new_gram(), draws, 0)

@@ -284,15 +284,6 @@ def _disagreement(result: Evidence, other: Evidence | Scout, advice: str) -> str
     )
 
 
-def _lost(chains: int) -> str:
-    """Say that a mode was found and lost."""
-    return (
-        f"{chains} of the chains that looked for the posterior ended where the fitted reference hardly ever is: if "
-        "that is a mode, it is missing from the evidence. Compare runs with other seeds; more populations, or "
-        'reference="prior", may find what this one has not.'
-    )
-
-
 def rule_of(rule: str | None, ladder: Ladder | None) -> str:
     """Name the rule for a ladder (None if it will be chosen to suit the rule), or refuse one that does not suit it."""
     if rule is None:
@@ -420,8 +411,7 @@ class _Front:
                 room = self._room(used + now.sampler.evaluations, len(now.sampler.ladder), now.kernel)
                 plan = planned(now, int(min(2 * plan.draws, max(room, 2 * FOLDS))), 2 * plan.draws)
 
-        result = self._until_precise(rounds(), settings)
-        return _warned(result, _lost(settled.lost)) if settled.lost else result
+        return self._until_precise(rounds(), settings)
 
     def _until_precise(self, rounds: Iterator[tuple[Run, int]], settings: dict[str, Any]) -> Evidence:
         """Go on until the error is the one asked for or the budget is used up; the last round is the answer."""

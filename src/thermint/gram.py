@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ from thermint.model import Evaluation, score
 
 # Exponents of this size mean that neighbouring rungs have nothing in common; their squares are still finite.
 LARGEST_EXPONENT = 300.0
+SPARING = 4  # one in so many draws shows how heavy the features' tails are
 TARGETS = 4  # y = (g - centre) / spread, y^2, and the bridges to the rungs above and below
 
 
@@ -69,11 +71,11 @@ def accumulate(
         cross: whether these include products of different coordinates.
 
     Returns:
-        The sums, and how large the features of degree 1, 2, ... and lower ones were: the root of their mean square,
-        [population, draw, rung, degree].
+        The sums, and how large the features up to degree 1, 2, ... were at one in `SPARING` of the draws: the root of
+        the sum of their squares, [degree, rung, draw].
     """
     components, d = gram.frame.mean.shape[1:]
-    sizes = [size(d, k, cross, components) for k in range(1, degree + 1)]
+    sizes = [size(d, k, cross, components) for k in range(degree + 1)]
 
     def of_rung(frame: Frame, t: Array, above: Array, below: Array, state: Evaluation) -> tuple[Array, Array, Array]:
         populations, length = state.log_prior.shape
@@ -87,17 +89,18 @@ def accumulate(
         rows = jnp.concatenate([jnp.stack([jnp.ones_like(y), y, y**2, up, down]), features])
         weighted = rows * jnp.tile(weight, populations)
         first = weighted.reshape(len(rows), populations, length).sum(axis=-1).T
-        large = jnp.array([jnp.sqrt(jnp.mean(features[:number] ** 2, axis=0)) for number in sizes])
-        return first, weighted @ rows.T, jnp.moveaxis(large.reshape(degree, populations, length), 0, -1)
+        some = weighted[1 + TARGETS :, ::SPARING]  # of the features themselves, XLA would compute all again
+        sums = [jnp.sum(some[low:high] ** 2, axis=0) for low, high in pairwise(sizes)]
+        return first, weighted @ rows.T, jnp.array(sums).reshape(degree, some.shape[1])
 
     state = Evaluation(*map(jnp.asarray, draws[1:6]))
     ladder = jnp.asarray(draws.ladder)
     above, below = jnp.diff(ladder, append=ladder[-1:]), jnp.diff(ladder, prepend=ladder[:1])
-    by_rung = jax.vmap(of_rung, in_axes=(0, 0, 0, 0, 2), out_axes=(1, 0, 2))
-    first, second, large = by_rung(gram.frame, ladder, above, below, state)
+    by_rung = jax.vmap(of_rung, in_axes=(0, 0, 0, 0, 2), out_axes=(1, 0, 1))
+    first, second, sums = by_rung(gram.frame, ladder, above, below, state)
     total = gram._replace(
         number=gram.number.at[batch].add(weight.sum()),
         first=gram.first.at[batch].add(first),
         second=gram.second.at[fold].add(second),
     )
-    return total, large
+    return total, jnp.sqrt(jnp.cumsum(sums, axis=0))

@@ -68,7 +68,7 @@ class Plan:
         """Add a chunk of draws to a batch; those of weight 0 do not count.
 
         Returns:
-            The Gram, and how large the features were, [population, draw, rung, degree].
+            The Gram, and how large the features were, [degree, rung, some of the draws].
         """
         weight = np.ones(draws.log_prior.shape[1]) if weight is None else weight
         fold = gram.fold[batch]
@@ -82,7 +82,7 @@ class Plan:
             cross=self.cross,
         )
         # Wait for it: this program and the next chunk's, both at once, get in each other's way on the CPU's threads.
-        return jax.block_until_ready(total), np.asarray(large)[:, weight > 0]
+        return jax.block_until_ready(total), np.asarray(large)
 
 
 def make_plan(

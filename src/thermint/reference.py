@@ -199,7 +199,7 @@ def _fit(position: np.ndarray, score: np.ndarray) -> Mixture:
     labels = _modes(both, scores, (np.arange(len(both)) >= edge).astype(int))
     components = labels.max() + 1
     held_out = [
-        log_components(make_mixture(*_moments(x[fitted], s[fitted], labels[half], components)), x[1 - fitted])
+        _log_components(make_mixture(*_moments(x[fitted], s[fitted], labels[half], components)), x[1 - fitted])
         for fitted, half in ((0, slice(edge)), (1, slice(edge, None)))
     ]
     log_scale, square = (np.concatenate(part) for part in zip(*held_out, strict=True))
@@ -224,7 +224,7 @@ def _variance_to_scale(freedom: int | None) -> float:
     return 1.0 if freedom is None else (freedom - 2) / freedom
 
 
-def log_components(mixture: Mixture, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _log_components(mixture: Mixture, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Log weight minus log scale [n, component], and squared whitened length [n, component], of draws x[n, d]."""
     whitened = np.einsum("kij,nkj->nki", mixture.whitening, x[:, None] - mixture.mean)
     log_scale = np.log(np.einsum("kii->ki", mixture.factor)).sum(axis=1)

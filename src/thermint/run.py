@@ -11,7 +11,7 @@ import numpy as np
 
 from thermint.draws import Array, Draws, Located, join, locate
 from thermint.frame import Frame, frame_of
-from thermint.gram import Gram
+from thermint.gram import SPARING, Gram
 from thermint.ladders import Ladder
 from thermint.plan import Plan
 from thermint.result import Posterior
@@ -19,7 +19,7 @@ from thermint.sampler import Sampler
 
 MOST_LOCATED = 4000  # draws whose positions are kept, of all rungs and populations
 MOST_POSTERIOR = 4000  # draws of the last rung whose positions are kept, of all populations
-MOST_LARGE = 4000  # draws of each rung of which it is kept how large their features are, of all populations
+MOST_LARGE = 4000  # draws of each rung of which it is kept how large their features are
 
 
 class Moves(NamedTuple):
@@ -38,7 +38,7 @@ class Run(NamedTuple):
     plan: Plan
     gram: Gram
     g: np.ndarray  # log likelihood, [population, draw, rung]
-    large: np.ndarray  # how large the features were, [population, draw, rung, degree], of some of the draws
+    large: np.ndarray  # how large the features were, [degree, rung, some of the draws]
     moves: list[Moves]  # one entry a batch
     some: Located  # of the draws
     posterior: Posterior  # draws of the last rung, as the path has them
@@ -63,11 +63,11 @@ def run(sampler: Sampler, frame: Frame, plan: Plan, on_batch: Callable[[int, Cal
     drawn = 0
     thinning = -(-plan.draws * populations * len(sampler.ladder) // MOST_LOCATED)
     sparing = -(-plan.draws * populations // MOST_POSTERIOR)
-    sizing = -(-plan.draws * populations // MOST_LARGE)
+    sizing = -(-plan.draws * populations // (SPARING * MOST_LARGE))
 
     def so_far() -> Run:
         g = np.concatenate(traces, axis=1)
-        large = np.concatenate(sizes, axis=1)
+        large = np.concatenate(sizes, axis=2)
         return Run(sampler.ladder, plan, gram, g, large, moves, join(some), join_posterior(last))
 
     for batch in range(plan.batches):
@@ -75,7 +75,7 @@ def run(sampler: Sampler, frame: Frame, plan: Plan, on_batch: Callable[[int, Cal
         for _ in range(plan.chunks):
             piece = sampler.chunk()
             gram, large = plan.accumulate(gram, piece, batch)
-            sizes.append(large[:, -drawn % sizing :: sizing])
+            sizes.append(large[:, :, ::sizing])
             pieces.append(moves_of(piece))
             traces.append(np.array(piece.log_likelihood[:, -drawn % plan.thinning :: plan.thinning]))
             some.append(Located(*(np.array(a[:, -drawn % thinning :: thinning]) for a in locate(piece))))
@@ -91,7 +91,7 @@ def run_of(draws: Draws, plan: Plan) -> Run:
     populations, number = draws.log_prior.shape[:2]
     gram = plan.empty(frame_of(draws), populations)
     edges = np.linspace(0, number, plan.batches + 1).round().astype(int)
-    sizing = -(-number * populations // MOST_LARGE)
+    sizing = -(-number * populations // (SPARING * MOST_LARGE))
     longest = np.diff(edges).max()
     moves, sizes = [], []
     for batch, (start, stop) in enumerate(pairwise(edges)):
@@ -100,11 +100,11 @@ def run_of(draws: Draws, plan: Plan) -> Run:
         weight = np.arange(first, first + longest)
         weight = ((weight >= start) & (weight < stop)).astype(float)
         gram, large = plan.accumulate(gram, draws.block(first, first + longest), batch, weight)
-        sizes.append(large[:, -start % sizing :: sizing])
+        sizes.append(large[:, :, ::sizing])
         moves.append(moves_of(draws.block(start, stop)))
     some = locate(draws)
     last = posterior_of(draws, 0, -(-number * populations // MOST_POSTERIOR))
-    return Run(np.asarray(draws.ladder), plan, gram, some.g, np.concatenate(sizes, axis=1), moves, some, last)
+    return Run(np.asarray(draws.ladder), plan, gram, some.g, np.concatenate(sizes, axis=2), moves, some, last)
 
 
 def posterior_of(draws: Draws, start: int, step: int) -> Posterior:

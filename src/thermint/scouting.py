@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from scipy.spatial import cKDTree
 
 from thermint import ladders
 from thermint import population as pop
@@ -19,14 +20,14 @@ from thermint.draws import Draws, Located, concatenate, join, locate
 from thermint.errors import batch_error
 from thermint.estimators.mbar import log_mixture, mbar, rule_error
 from thermint.estimators.stepping_stone import bridge
-from thermint.frame import Frame
+from thermint.frame import Frame, moments
 from thermint.kernels import Kernel, mala, mmala
 from thermint.ladders import Ladder
 from thermint.model import Evaluation, Model, choose, evaluate, tempered, usable
 from thermint.model import score as tempered_score
 from thermint.population import Swap
 from thermint.quadrature import lobatto
-from thermint.reference import Mixture, fit, log_components, with_reference
+from thermint.reference import Mixture, fit, with_reference
 from thermint.run import Run
 from thermint.sampler import Sampler, make_sampler
 from thermint.warmup import SHORT, STEPS_ONLY
@@ -41,7 +42,10 @@ CLIMB = 20  # steps uphill before, where the model has a metric
 PILOT_DRAWS = 100
 MOST_PILOTS = 6
 MOST_GIVEN_BACK = 2  # times that modes which a pilot has lost are given back to the next
-AWAY = 10.0  # standard deviations by which the squared distance from a mode exceeds what its own draws have
+MOST_NEIGHBOURS = 1000  # draws among which the nearest is looked for
+FARTHER = 3.0  # than the nearest draw usually is, where a mode is lost
+FAR = 2.0  # standard deviations of the draws
+FEWEST_LOST = 3  # chains in a mode; every mode that prior draws lead to has four
 LEAST_LOG_SHARE = -7.0  # of the posterior, that a mode which is lost must seem to have
 CLOSE = 0.5  # nats, symmetrised Kullback-Leibler divergence between a reference that needs no further fit and posterior
 MOST_REWEIGHTED = 20_000  # values of g that the choice of rungs looks at
@@ -233,15 +237,20 @@ def _arrived(pieces: list[Draws]) -> Chains:
     return Chains(position[arrived], score[arrived], log_joint[arrived])
 
 
-def lost(chains: Chains, mixture: Mixture) -> np.ndarray:
-    """Say which chains are where the mixture hardly ever is, although the posterior has a share there, [chain].
+def lost(chains: Chains, found: np.ndarray) -> np.ndarray:
+    """Say which chains are where none of the draws found[..., d] is, though the posterior has a share there, [chain].
 
-    The share is judged as if all modes were normal: by the average density and by the volume, as the chains show it.
+    Places are told apart by the distance to the nearest draw, and the share is judged as if all modes were normal: by
+    the average density and by the volume, as the chains show it.
     """
     number, draws, d = chains.position.shape
-    _, square = log_components(mixture, chains.position.reshape(-1, d))
-    nearest = square.min(axis=1).reshape(number, draws)
-    away = np.median(nearest, axis=1) > d + AWAY * np.sqrt(2 * d)
+    x = np.unique(found.reshape(-1, d), axis=0)
+    x = x[:: -(-len(x) // MOST_NEIGHBOURS)]
+    whitening = np.linalg.inv(moments(x[None])[1][0])
+    tree = cKDTree(x @ whitening.T)
+    usual = np.quantile(np.asarray(tree.query(tree.data, k=2)[0])[:, 1], 0.99)
+    some = chains.position[:, :: -(-draws // 5)]
+    away = np.median(tree.query(some @ whitening.T)[0], axis=1) > max(FARTHER * usual, FAR)
     if not away.any() or away.all():
         return np.zeros(number, dtype=bool)
     volume = np.log(np.maximum(chains.position.std(axis=1), 1e-300)).sum(axis=1)
@@ -257,7 +266,6 @@ class Settled(NamedTuple):
     sampler: Sampler
     frame: Frame
     evaluations: int  # of all that led there but the sampler's own
-    lost: int = 0  # chains of the scout's that are where the reference is not
 
 
 def settle(
@@ -300,8 +308,8 @@ def settle(
         position, score = _posterior(found, rungs)
         before, distance = distance, float(found.g[..., -1].mean() - found.g[..., 0].mean())
         mixture = _fit(model, position, score)
-        missing = lost(chains, mixture)
-        if missing.any() and given_back < MOST_GIVEN_BACK:
+        missing = lost(chains, position)
+        if missing.sum() >= FEWEST_LOST and given_back < MOST_GIVEN_BACK:
             given_back += 1
             mixture = _fit(model, *_joined((position, score), (chains.position[missing], chains.score[missing])))
             distance = np.inf
@@ -310,7 +318,7 @@ def settle(
     if ladder is None:
         rungs = _enough(found.g, rungs, tolerance)
     warm = _warm_up(model, mixture, rungs, kernel, key=jax.random.fold_in(key, MOST_PILOTS), **options)
-    return warm._replace(evaluations=evaluations, lost=int(missing.sum()))
+    return warm._replace(evaluations=evaluations)
 
 
 def _joined(many: tuple[np.ndarray, ...], few: tuple[np.ndarray, ...]) -> Iterator[np.ndarray]:
