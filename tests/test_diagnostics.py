@@ -1,4 +1,4 @@
-"""Narrow places: against a closed form, and in a hierarchy whose scale may come near zero."""
+"""Narrow places, tails and trips: against closed forms; and a hierarchy whose scale may come near zero."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import thermint
-from thermint.diagnostics import narrow_warnings, narrowness
+from thermint.diagnostics import barrier, narrow_warnings, narrowness, round_trips, tail, trip_warnings
 from thermint.frame import Frame
 
 N, D = 20_000, 2
@@ -47,3 +48,37 @@ def test_a_funnel_is_noticed(centred: bool) -> None:
     assert warned == centred
     if not centred:
         assert abs(result.log_evidence - schools["by_integration"]()) < 4 * result.standard_error < 0.02
+
+
+# --- Tails ---
+
+
+@pytest.mark.parametrize("freedom", [1.0, 2.0, 4.0])
+def test_the_tail_of_student_t(freedom: float) -> None:
+    """Moments of order df and above are infinite: k is 1 / df."""
+    x = stats.t.rvs(freedom, size=(4, 5000), random_state=1)
+    found = tail(x, x.size)
+    assert abs(found.k - 1 / freedom) < 4 * found.error + 0.05  # which is the bias of so long a tail
+    assert found.heavier_than(0.5) == (freedom == 1)
+    assert not tail(x[:, :20], 80).heavier_than(0.5)  # too few to tell
+    assert tail(x, 100).error > 2 * found.error
+
+
+def test_light_tails_are_light() -> None:
+    x = np.random.default_rng(2).standard_normal((4, 1000))
+    for power in (1, 2, 3):
+        assert not tail(x**power, 4000).heavier_than(0.5)
+    assert tail(np.full((4, 1000), 3.0), 4000).k == 0
+
+
+# --- Trips ---
+
+
+def test_trips_are_counted_at_the_top() -> None:
+    upward = np.zeros((2, 3, 4))  # [batch, population, rung]
+    upward[:, 1, -1] = [0.1, 0.3]  # 50 draws each
+    assert round_trips(upward, 100) == pytest.approx(20)
+    assert not trip_warnings(20, 4)
+    assert not trip_warnings(np.nan, 4)
+    assert "back 2 times in all" in trip_warnings(2, 4)[0]
+    np.testing.assert_allclose(barrier(np.array([0.7, 0.4, np.nan])), [0.0, 0.3, 0.9])

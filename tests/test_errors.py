@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import signal
+from scipy import signal, stats
 
 from thermint.errors import batch_error
 
@@ -79,6 +79,35 @@ def test_correlation_takes_degrees_of_freedom() -> None:
 def test_degrees_of_freedom_under_disagreement() -> None:
     series = np.random.default_rng(4).standard_normal((20, 4)) + 10 * np.arange(4)
     assert batch_error(series).degrees_of_freedom == 3
+
+
+def test_heavy_tails_take_degrees_of_freedom() -> None:
+    light = np.random.default_rng(8).standard_normal((20, 4))
+    assert batch_error(light).degrees_of_freedom > 50
+    heavy = light.copy()
+    heavy[3, 1] = 60.0  # one batch of eighty makes up nearly all of the variance
+    assert 3 < batch_error(heavy).degrees_of_freedom < 4
+
+
+@pytest.mark.parametrize(("rho", "length"), [(0.9, 20), (0.98, 50)])
+def test_intervals_hold_where_batches_are_as_short_as_the_memory_of_the_chains(rho: float, length: int) -> None:
+    """Autocorrelation times are 19 and 99, batches 20 and 50 long; they grow."""
+    replicates, populations, batches = 1000, 4, 20
+    series = autoregressive(np.random.default_rng(9), (replicates, populations, batches * length), rho)
+    series = series.reshape(replicates, populations, batches, length).mean(axis=-1).swapaxes(1, 2)
+    results = [batch_error(one) for one in series]
+    half = [stats.t.isf(0.025, result.degrees_of_freedom) * result.error for result in results]
+    covered = np.mean(np.abs(series.mean(axis=(1, 2))) < half)
+    assert 0.915 < covered < 0.98  # 0.90 by batches that do not grow and forget their correlation
+
+
+def test_chains_slower_than_the_longest_batches_are_noticed() -> None:
+    rng = np.random.default_rng(10)
+    walks = [batch_error(np.cumsum(rng.standard_normal((20, 4)), axis=0)) for _ in range(200)]
+    assert np.mean([walk.slow for walk in walks]) > 0.6
+    assert all(walk.slow or walk.disagreement for walk in walks)
+    fast = [batch_error(rng.standard_normal((20, 4))).slow for _ in range(500)]
+    assert np.mean(fast) < 0.01
 
 
 # --- Populations that disagree ---

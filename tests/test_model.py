@@ -1,5 +1,7 @@
 """Model, Evaluation and from_prior: values, gradients and Jacobians against automatic differentiation and SciPy."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -235,6 +237,23 @@ def test_normalised_priors_of_many_shapes_pass_and_scaled_ones_do_not(log_prior,
     wrong = make_model(log_prior=lambda x: log_prior(x) + forgotten, sample_prior=lambda key: draw(key, d))
     with pytest.raises(ValueError, match="not normalised"):
         check_normalised(wrong)
+
+
+@pytest.mark.parametrize("part", ["log_likelihood", "log_prior"])
+def test_wrong_gradients_are_refused_by_the_name_of_the_parameter(part):
+    def wrong(f):
+        @jax.custom_jvp
+        def value(theta):
+            return f(theta)
+
+        value.defjvp(lambda p, t: (f(*p), jax.jvp(f, p, (t[0] * jnp.array([1.0, 1.2]),))[1]))
+        return value
+
+    model = make_model(**{part: wrong(getattr(make_model(), part))}, normalised=True)
+    with pytest.raises(ValueError, match=rf"gradient of {part} with respect to 'theta\[1\]' is") as caught:
+        thermint.evidence(model)
+    said, given = (float(text) for text in re.findall(r"(?:is|give) (-?\d+\.\d+)", str(caught.value)))
+    assert said == pytest.approx(1.2 * given, rel=1e-3)
 
 
 def test_single_precision_is_refused():

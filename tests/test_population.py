@@ -67,6 +67,7 @@ def advance(
     keys: Array | None = None,
     iteration: int = 0,
     gain: float = 0.0,
+    stop: int | None = None,
     kernel: Kernel = mmala,
     swap: Swap = even_odd,
 ) -> tuple[Population, Draws]:
@@ -77,6 +78,7 @@ def advance(
         jnp.asarray(LADDER),
         np.int64(iteration),
         np.float64(gain),
+        None if stop is None else np.int64(stop),
         model=model,
         kernel=kernel,
         swap=swap,
@@ -143,6 +145,31 @@ def test_step_sizes_are_frozen_unless_there_is_a_gain(start: Population) -> None
     surplus = np.sum(np.asarray(draws.acceptance) - 0.7, axis=1)  # over mmala's target
     np.testing.assert_allclose(end.log_step, start.log_step + 0.1 * surplus, atol=1e-12)
     assert np.min(np.abs(end.log_step - start.log_step)) > 1e-3
+
+
+def test_states_that_come_from_the_first_rung_are_followed(start: Population) -> None:
+    """Swaps without chance: even iterations exchange rungs (0,1) and (2,3), odd ones (1,2)."""
+
+    def always(key: Array, g: Array, ladder: Array, iteration: Array) -> Array:
+        return jnp.where(iteration % 2 == 0, jnp.array([1, 0, 3, 2]), jnp.array([0, 2, 1, 3]))
+
+    end, draws = advance(start, 8, swap=always)
+    rung_of = np.arange(4)  # state by state
+    upward = np.zeros(4)
+    for n, recorded in enumerate(np.asarray(draws.upward)[0]):
+        upward[rung_of == 0] = 1
+        np.testing.assert_array_equal(recorded[rung_of], upward)
+        upward[rung_of == 3] = 0
+        rung_of = np.array([1, 0, 3, 2] if n % 2 == 0 else [0, 2, 1, 3])[rung_of]
+    np.testing.assert_array_equal(np.asarray(end.upward)[0, rung_of], upward)
+    assert np.asarray(draws.upward)[0, :, -1].sum() > 0
+
+
+def test_nothing_happens_after_the_stop(start: Population) -> None:
+    stopped, draws = advance(start, 10, stop=6, gain=0.1)
+    end, expected = advance(start, 6, gain=0.1)
+    assert_close(stopped, end, atol=1e-12)
+    assert_close(draws.block(0, 6), expected, atol=1e-12)
 
 
 # --- Rung 0 ---

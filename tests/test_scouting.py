@@ -28,13 +28,18 @@ from thermint.scouting import (
     RUNGS,
     SCOUT_CHUNK,
     SCOUT_RUNGS,
+    Chains,
     Scout,
     Settled,
     _arrived,
     _enough,
+    _joined,
     _posterior,
     _scattered,
+    _scattered_ends,
+    ascend,
     climb_all,
+    lost,
     overall_factor,
     reference_frame,
     scout,
@@ -207,6 +212,45 @@ def test_descents_end_at_the_posterior() -> None:
     assert np.all(np.abs(z.mean(axis=1)) < 4 / 8)
     assert stats.chi2.ppf(1e-4, 128) < np.sum(z**2) < stats.chi2.isf(1e-4, 128)
     assert np.sum((start - WIDE.mean(1.0)) ** 2) > 100 * np.sum((last - WIDE.mean(1.0)) ** 2)  # it came from afar
+
+
+def test_draws_of_the_prior_go_uphill_to_both_modes() -> None:
+    starts = PRIOR * np.random.default_rng(8).standard_normal((4, 64, D))
+    ends = ascend(MODEL, starts).reshape(-1, D)
+    near = np.linalg.norm(ends[:, None] - POSTERIOR_MEAN, axis=-1) < 2 * POSTERIOR_WIDTH
+    assert near.any(axis=1).mean() > 0.9
+    assert np.all(near.sum(axis=0) >= 3)
+
+
+def test_no_mode_has_a_single_chain() -> None:
+    rng = np.random.default_rng(9)
+    ends = rng.normal(0, 1, (4, 64, D))
+    ends[1, :5] = 30.0 + rng.normal(0, 0.1, (5, D))
+    chosen = _scattered_ends(ends, SCOUT_RUNGS)
+    assert chosen.shape == (1, 4, SCOUT_RUNGS, D)
+    assert np.sum(chosen[..., 0] > 20) >= 4
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(0.3, True), (1e-6, False)])
+def test_modes_that_are_lost_are_noticed_if_they_matter(weight: float, expected: bool) -> None:
+    rng = np.random.default_rng(10)
+    width = np.array([1.0, 0.5])
+    centre = np.array([0.0, 12.0])
+    mode = np.repeat([0, 1], [20, 4])
+    position = centre[mode, None, None] + width[mode, None, None] * rng.standard_normal((24, 25, D))
+    share = np.log([1 - weight, weight])[mode] - D * np.log(width)[mode]  # of the density at the top
+    chains = Chains(position, position, share)
+    found = rng.standard_normal((1, 2000, D))
+    np.testing.assert_array_equal(lost(chains, found), (mode == 1) & expected)
+    both = np.concatenate([found, 12.0 + 0.5 * rng.standard_normal((1, 200, D))], axis=1)
+    assert not lost(chains, both).any()
+
+
+def test_chains_given_back_are_in_both_halves() -> None:
+    many, few = np.zeros((1, 100, D)), np.ones((3, 10, D))
+    (joined,) = _joined((many,), (few,))
+    for half in np.split(joined[0], 2):
+        assert 0.2 <= half.mean() < 0.6
 
 
 def test_scattered_draws_exist_and_are_far_apart() -> None:

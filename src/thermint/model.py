@@ -290,7 +290,8 @@ def check_gradients(model: Model, start: Evaluation, shift: np.ndarray, ahead: E
             own = apart[(coordinate == i) & np.isfinite(apart)]
             # Right gradients agree nearly everywhere, wrong ones hardly anywhere.
             if len(own) and np.quantile(own, 0.25) > WRONG:
-                where = np.unravel_index(np.argmin(np.where(coordinate == i, apart, np.inf)), apart.shape)
+                clearest = np.where((coordinate == i) & (apart > WRONG), np.abs(said), -1.0)
+                where = np.unravel_index(np.argmax(clearest), apart.shape)
                 length = shift[where][i]
                 raise ValueError(
                     f"the gradient of {name} with respect to {parameter!r} is {said[where] / length:.6g} at "
