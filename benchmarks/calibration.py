@@ -1,11 +1,11 @@
 """Can one bet on the error bar? Many replicates of the default call, against problems whose evidence is known.
 
-python -m benchmarks.calibration [problem ...] [--replicates 200] [--output calibration.csv] [--quick]
+python -m benchmarks.calibration [problem ...] [--replicates 200] [--output calibration.csv] [--plot file.png] [--quick]
 
-One line a problem: root mean square error, mean reported error, root mean square of the z-scores (1 if the error is
-right), coverage of the 68 and 95 % intervals, share of runs with a warning, the largest z-score of a run without one,
-and seconds a run. z-scores and coverages are those of the runs without a warning. What is in the output file already is
-not run again.
+One line a problem: root mean square error, mean reported error, mean and standard deviation of the z-scores (0 and 1 if
+the error is right), coverage of the 68 and 95 % intervals, share of runs with a warning, the largest z-score of a run
+without one, and seconds a run. z-scores and coverages are those of the runs without a warning, where there are some.
+What is in the output file already is not run again. The plot needs matplotlib.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import as_completed
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 import thermint
 from benchmarks.problems import PROBLEMS, Problem
 from thermint.paper.study import pinned
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NAMES = (
     "linear-3",
@@ -97,19 +101,64 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     lines = {}
     for name, own in rows.groupby("problem", sort=False):
         silent = own[own["warnings"] == ""]
-        z: pd.Series = silent["off"] / np.maximum(silent["error"], _rounding(PROBLEMS[str(name)]()))
+        judged = silent if len(silent) else own
+        z = _z(judged)
         lines[str(name)] = {
             "RMSE": np.sqrt(np.mean(own["off"] ** 2)),
             "error": own["error"].mean(),
-            "z": np.sqrt(np.mean(z**2)),
-            "68 %": silent["within_68"].mean(),
-            "95 %": silent["within_95"].mean(),
+            "mean z": z.mean(),
+            "s.d. z": z.std(),
+            "68 %": judged["within_68"].mean(),
+            "95 %": judged["within_95"].mean(),
             "warned": 1 - len(silent) / len(own),
-            "worst z": abs(z).max(),
+            "worst z": abs(_z(silent)).max(),
             "seconds": own["seconds"].median(),
             "replicates": len(own),
         }
     return pd.DataFrame.from_dict(lines, orient="index")
+
+
+def _z(rows: pd.DataFrame) -> pd.Series:
+    """z-scores; an answer that is exact but for rounding has none."""
+    floor = [_rounding(PROBLEMS[name]()) for name in rows["problem"]]
+    return rows["off"] / np.maximum(rows["error"], floor)
+
+
+def plot(rows: pd.DataFrame) -> Figure:
+    """Draw z-scores of all replicates, and how often intervals of every level cover the truth."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.5, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+    names = list(dict.fromkeys(rows["problem"]))
+    exact = [name for name in names if rows.loc[rows["problem"] == name, "error"].max() < 1e-9]
+    random = np.random.default_rng(0)
+    for i, name in enumerate(names):
+        own = rows[rows["problem"] == name]
+        z, said = _z(own).clip(-8, 8), own["warnings"] != ""
+        height = len(names) - 1 - i + random.uniform(-0.3, 0.3, len(own))
+        left.plot(z[~said], height[~said], ".", color="black", markersize=3, alpha=0.5)
+        left.plot(z[said], height[said], "x", color="tab:red", markersize=4, alpha=0.7)
+        if name in exact:
+            continue
+        levels = np.linspace(0.02, 0.98, 49)
+        within = stats.norm.cdf(np.abs(_z(own[~said] if (~said).any() else own))) * 2 - 1
+        right.plot(levels, [np.mean(within < level) for level in levels], linewidth=1, label=name)
+    for edge in (-1.96, 1.96):
+        left.axvline(edge, color="grey", linewidth=0.8, linestyle="--")
+    for edge in (-5, 5):
+        left.axvline(edge, color="tab:red", linewidth=0.8, linestyle="--")
+    left.set_yticks(range(len(names)), [f"{name} (exact)" if name in exact else name for name in reversed(names)])
+    left.set_xlim(-8.2, 8.2)
+    left.set_xlabel("(answer - truth) / reported error;  red crosses: runs with a warning")
+    number = len(rows) // len(names)
+    band = 2 * np.sqrt(levels * (1 - levels) / number)
+    right.fill_between(levels, levels - band, levels + band, color="lightgrey", label=f"2 s.e. of {number}")
+    right.plot([0, 1], [0, 1], color="black", linewidth=0.8)
+    right.set_xlabel("nominal level of the (normal) interval")
+    right.set_ylabel("share of runs whose interval has the truth")
+    right.legend(fontsize=7, frameon=False)
+    return figure
 
 
 def main() -> None:
@@ -117,6 +166,7 @@ def main() -> None:
     parser.add_argument("problems", nargs="*", metavar="problem", help=f"of {', '.join(PROBLEMS)}")
     parser.add_argument("--replicates", type=int, default=200)
     parser.add_argument("--output", type=Path, help="a CSV file, to go on from")
+    parser.add_argument("--plot", type=Path, help="a PNG or PDF file to draw the z-scores and coverages to")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--quick", action="store_true", help="three replicates of two problems")
     options = parser.parse_args()
@@ -125,6 +175,8 @@ def main() -> None:
     print(f"thermint.evidence(model, seed=0 ... {number - 1}), otherwise default options; {os.cpu_count()} cores")
     rows = study(names, number, options.output, options.workers)
     print(summary(rows).to_string(float_format=lambda value: f"{value:.3g}"))
+    if options.plot:
+        plot(rows).savefig(options.plot, dpi=150)
 
 
 if __name__ == "__main__":

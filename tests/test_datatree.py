@@ -65,6 +65,7 @@ def test_the_evidence_and_its_tables_are_there(result):
         assert group.attrs[name] == getattr(result, name)
     assert json.loads(group.attrs["warnings"]) == list(result.warnings)
     assert json.loads(group.attrs["settings"])["reference"] == result.settings["reference"]
+    assert json.loads(group.attrs["diagnostics"])["round_trips"] == result.diagnostics["round_trips"]
     table = group.to_dataset().drop_dims("estimator").to_dataframe()
     assert table.equals(result.rungs)
     assert group["estimated_log_evidence"].sel(estimator="bridge") == result.estimates["log_evidence"]["bridge"]

@@ -1,15 +1,11 @@
-"""Narrow places, tails and trips: against closed forms; and a hierarchy whose scale may come near zero."""
+"""Narrow places, tails and trips: against closed forms."""
 
 from __future__ import annotations
-
-import runpy
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-import thermint
 from thermint.diagnostics import barrier, narrow_warnings, narrowness, round_trips, tail, trip_warnings
 from thermint.frame import Frame
 
@@ -37,17 +33,6 @@ def test_a_normal_posterior_has_none_in_any_coordinate():
     score = np.linalg.solve(factor.T, np.random.default_rng(1).standard_normal((D, N))).T
     found = narrowness(score, Frame(np.zeros((1, 1)), np.zeros((1, 1, D)), factor[None, None], np.zeros(1), np.ones(1)))
     np.testing.assert_allclose(found, 1.0, rtol=5 * np.sqrt(2 / N))
-
-
-@pytest.mark.parametrize("centred", [True, False])
-def test_a_funnel_is_noticed(centred: bool) -> None:
-    schools = runpy.run_path(str(Path(__file__).parent.parent / "examples" / "eight_schools.py"))
-    model = thermint.from_numpyro(schools["centred" if centred else "non_centred"])
-    result = thermint.evidence(model, progress=False)
-    warned = any("write its effects non-centred" in warning for warning in result.warnings)
-    assert warned == centred
-    if not centred:
-        assert abs(result.log_evidence - schools["by_integration"]()) < 4 * result.standard_error < 0.02
 
 
 # --- Tails ---

@@ -116,6 +116,7 @@ def scout(
     return Scout(draws, chains, value, error.error, error.degrees_of_freedom, evaluations)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # gradients may overflow; such steps are not taken
 def ascend(model: Model, position: np.ndarray) -> np.ndarray:
     """Follow the gradient of the posterior density uphill from draws of the prior, [population, many, d].
 

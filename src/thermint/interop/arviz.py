@@ -22,7 +22,7 @@ def to_datatree(result: Evidence) -> xr.DataTree:
     Returns:
         The groups ``posterior``, named values with dimensions chain and draw; ``sample_stats`` of these draws; and
         ``evidence``: the table of rungs and that of estimates, with the answer and what it took as attributes
-        (warnings and settings in JSON). A result without posterior draws, such as that of `thermint.anneal`, has the
+        (warnings, diagnostics and settings in JSON). A result without posterior draws, such as that of `thermint.anneal`, has the
         last alone. All of it can be written by `to_netcdf` and `to_zarr`.
     """
     groups = {} if result.posterior is None else _draws(result.posterior)
@@ -58,7 +58,7 @@ def _evidence(result: Evidence) -> xr.Dataset:
     tables |= {f"estimated_{name}": ("estimator", column.to_numpy()) for name, column in result.estimates.items()}
     numbers = ("log_evidence", "standard_error", "mc_error", "quadrature_error", "degrees_of_freedom", "evaluations")
     attributes: dict[str, Any] = {name: getattr(result, name) for name in (*numbers, "seconds")}
-    attributes |= {name: json.dumps(result.as_dict()[name]) for name in ("warnings", "settings")}
+    attributes |= {name: json.dumps(result.as_dict()[name]) for name in ("warnings", "diagnostics", "settings")}
     coordinates = {"rung": result.rungs.index.to_numpy(), "estimator": result.estimates.index.to_numpy().astype(str)}
     return xr.Dataset(tables, coordinates, attrs=attributes | _library())
 
