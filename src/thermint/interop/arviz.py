@@ -22,8 +22,8 @@ def to_datatree(result: Evidence) -> xr.DataTree:
     Returns:
         The groups ``posterior``, named values with dimensions chain and draw; ``sample_stats`` of these draws; and
         ``evidence``: the table of rungs and that of estimates, with the answer and what it took as attributes
-        (warnings, diagnostics and settings in JSON). A result without posterior draws, such as that of `thermint.anneal`, has the
-        last alone. All of it can be written by `to_netcdf` and `to_zarr`.
+        (warnings, diagnostics and settings in JSON). A result without posterior draws, such as that of
+        `thermint.anneal`, has the last alone. All of it can be written by `to_netcdf` and `to_zarr`.
     """
     groups = {} if result.posterior is None else _draws(result.posterior)
     return xr.DataTree.from_dict({**groups, "evidence": _evidence(result)})
