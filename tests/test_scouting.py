@@ -239,9 +239,11 @@ def test_modes_that_are_lost_are_noticed_if_they_matter(weight: float, expected:
     mode = np.repeat([0, 1], [20, 4])
     position = centre[mode, None, None] + width[mode, None, None] * rng.standard_normal((24, 25, D))
     share = np.log([1 - weight, weight])[mode] - D * np.log(width)[mode]  # of the density at the top
-    chains = Chains(position, position, share)
+    score = -(position - centre[mode, None, None]) / width[mode, None, None] ** 2
+    chains = Chains(position, score, share)
     found = rng.standard_normal((1, 2000, D))
     np.testing.assert_array_equal(lost(chains, found), (mode == 1) & expected)
+    assert not lost(Chains(position, score + 5.0, share), found).any()  # on their way
     both = np.concatenate([found, 12.0 + 0.5 * rng.standard_normal((1, 200, D))], axis=1)
     assert not lost(chains, both).any()
 

@@ -96,12 +96,12 @@ def trip_warnings(trips: float, rungs: int) -> list[str]:
     ]
 
 
-def heavy_warning(rungs: pd.DataFrame, heavy: np.ndarray) -> str:
+def heavy_warning(rungs: pd.DataFrame) -> str:
     """Say that the mean log likelihood may be infinite."""
-    worst = int(heavy[np.argmax(rungs["tail"].iloc[heavy])])
+    worst = int(np.argmax(rungs["pareto_k"]))
     return (
-        f"the log likelihood has such a heavy tail at {rung_names(heavy)} (Pareto k {rungs['tail'].iloc[worst]:.1f} at "
-        f"rung {worst}) that its mean, which the integral needs, may be infinite. Use a prior with lighter tails, "
+        f"the log likelihood has such a heavy tail (Pareto k {rungs['pareto_k'].iloc[worst]:.1f} at rung {worst}) that "
+        "its mean, which the integral needs, may be infinite. Use a prior with lighter tails, "
         'reference="fitted", or leave rule to the library, which then may answer by the bridge form, which needs no '
         "mean."
     )

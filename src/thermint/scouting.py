@@ -46,7 +46,8 @@ MOST_NEIGHBOURS = 1000  # draws among which the nearest is looked for
 FARTHER = 3.0  # than the nearest draw usually is, where a mode is lost
 FAR = 2.0  # standard deviations of the draws
 FEWEST_LOST = 3  # chains in a mode; every mode that prior draws lead to has four
-LEAST_LOG_SHARE = -7.0  # of the posterior, that a mode which is lost must seem to have
+LEAST_LOG_SHARE = -5.0  # of the posterior, that a mode which is lost must seem to have
+RESTLESS = 1.5  # average score of a chain, in units of its width, where it is not in a mode
 CLOSE = 0.5  # nats, symmetrised Kullback-Leibler divergence between a reference that needs no further fit and posterior
 MOST_REWEIGHTED = 20_000  # values of g that the choice of rungs looks at
 RUNGS = (5, 7, 10, 14, 20)  # numbers of Lobatto rungs to choose from: each is another program to compile
@@ -241,8 +242,9 @@ def _arrived(pieces: list[Draws]) -> Chains:
 def lost(chains: Chains, found: np.ndarray) -> np.ndarray:
     """Say which chains are where none of the draws found[..., d] is, though the posterior has a share there, [chain].
 
-    Places are told apart by the distance to the nearest draw, and the share is judged as if all modes were normal: by
-    the average density and by the volume, as the chains show it.
+    Places are told apart by the distance to the nearest draw. Chains on their way out of a tail do not count: in a mode
+    scores average to nothing. The share is judged as if all modes were normal: by the average density and by the
+    volume, as the chains show it.
     """
     number, draws, d = chains.position.shape
     x = np.unique(found.reshape(-1, d), axis=0)
@@ -254,9 +256,10 @@ def lost(chains: Chains, found: np.ndarray) -> np.ndarray:
     away = np.median(tree.query(some @ whitening.T)[0], axis=1) > max(FARTHER * usual, FAR)
     if not away.any() or away.all():
         return np.zeros(number, dtype=bool)
-    volume = np.log(np.maximum(chains.position.std(axis=1), 1e-300)).sum(axis=1)
-    log_share = chains.log_density + volume
-    return away & (log_share > log_share[~away].max() + LEAST_LOG_SHARE)
+    width = np.maximum(chains.position.std(axis=1), 1e-300)
+    at_rest = np.abs(width * chains.score.mean(axis=1)).max(axis=1) < RESTLESS
+    log_share = chains.log_density + np.log(width).sum(axis=1)
+    return away & at_rest & (log_share > log_share[~away].max() + LEAST_LOG_SHARE)
 
 
 class Settled(NamedTuple):
@@ -300,7 +303,7 @@ def settle(
     options: dict[str, Any] = {"length": length, "populations": populations, "swap": swap, "on_round": on_round}
     evaluations, distance = 0, np.inf
     mixture = _fit(model, chains.position, chains.score)
-    given_back = 0
+    modes, given_back = mixture.components, 0
     for pilot in range(MOST_PILOTS):
         warm = _warm_up(model, mixture, rungs, kernel, key=jax.random.fold_in(key, pilot), **options)
         pieces = concatenate([warm.sampler.chunk() for _ in range(-(-PILOT_DRAWS // length))]).block(0, PILOT_DRAWS)
@@ -310,7 +313,7 @@ def settle(
         before, distance = distance, float(found.g[..., -1].mean() - found.g[..., 0].mean())
         mixture = _fit(model, position, score)
         missing = lost(chains, position)
-        if missing.sum() >= FEWEST_LOST and given_back < MOST_GIVEN_BACK:
+        if modes > 1 and missing.sum() >= FEWEST_LOST and given_back < MOST_GIVEN_BACK:
             given_back += 1
             mixture = _fit(model, *_joined((position, score), (chains.position[missing], chains.score[missing])))
             distance = np.inf

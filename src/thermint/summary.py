@@ -111,7 +111,7 @@ def summarise(
             "variance": integral.variance,
             "ratio": controlled.residual[:, 0] / np.where(variance > 0, variance, 1.0),
             "degree": controlled.degree[:, 0],
-            "tail": [tail.k for tail in tails],
+            "pareto_k": [tail.k for tail in tails],
             "acceptance": acceptance.mean(axis=(0, 1)),
             "swap_rate": swap_rate,
             "barrier": diagnostics.barrier(swap_rate),
@@ -120,12 +120,12 @@ def summarise(
             "r_hat": r_hat,
         }
     ).rename_axis("rung")
-    infinite = np.array([tail.heavier_than(NO_MEAN) for tail in tails])
-    heavy = np.flatnonzero(infinite & (rungs["ratio"].to_numpy() > UNCONTROLLED))
+    uncontrolled_tails = [tail for tail, ratio in zip(tails, rungs["ratio"], strict=True) if ratio > UNCONTROLLED]
     if method == "auto":
         overlap = np.nanmin(swap_rate) > 0.1
-        better = total["bridge"] < CLEARLY * total["cti"] or len(heavy) > 0
-        method = "bridge" if overlap and better else "cti"
+        # Without a variance, the integral's error cannot be trusted, however small.
+        heavy = any(tail.heavier_than(NO_VARIANCE) for tail in uncontrolled_tails)
+        method = "bridge" if overlap and (heavy or total["bridge"] < CLEARLY * total["cti"]) else "cti"
     chosen = METHODS[method]
     mc = errors[chosen]
     if chosen != "cti":
@@ -138,8 +138,8 @@ def summarise(
         )
     _check_error(mc, series[chosen], values[chosen], quadrature, number[0], warnings)
     _check_agreement(values, series, total, quadrature, chosen, warnings)
-    if chosen == "cti" and len(heavy):
-        warnings.append(diagnostics.heavy_warning(rungs, heavy))
+    if chosen == "cti" and any(tail.heavier_than(NO_MEAN) for tail in uncontrolled_tails):
+        warnings.append(diagnostics.heavy_warning(rungs))
     seen = {
         "round_trips": diagnostics.round_trips(upward, int(number.sum())),
         "barrier": float(rungs["barrier"].iloc[-1]),
