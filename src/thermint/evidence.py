@@ -35,6 +35,7 @@ from thermint.swaps import even_odd
 TOLERANCE = 1e-4  # quadrature error to aim at on the fitted path, in nats, where no target error is given
 PRIOR_TOLERANCE = 1e-3  # on the prior path
 MOST_ROUNDS = 16
+FREEDOM_TO_DIFFER = 10.0  # degrees of freedom, at least, by which two paths are said to differ
 
 
 class OutOfBudgetError(ValueError):
@@ -270,7 +271,8 @@ def _warned(result: Evidence, warning: str) -> Evidence:
 
 def _agree(result: Evidence, other: Evidence | Scout) -> bool:
     """Say whether chance explains the difference of two paths."""
-    freedom = min(result.degrees_of_freedom, other.degrees_of_freedom)
+    # Heavy tails leave few degrees of freedom, whose quantiles would excuse any difference.
+    freedom = max(min(result.degrees_of_freedom, other.degrees_of_freedom), FREEDOM_TO_DIFFER)
     allowed = float(stats.t.isf(DISAGREEMENT / 2, freedom)) * np.hypot(result.standard_error, other.standard_error)
     return bool(abs(result.log_evidence - other.log_evidence) <= allowed)
 
@@ -384,17 +386,17 @@ class _Front:
             "freedom": settled.mixture.freedom,
         }
 
-        def planned(now: Settled, draws: int, wanted: int) -> Plan:
+        def planned(now: Settled, draws: int, room: float) -> Plan:
             plan = self.plan(now.sampler.ladder, draws, now.mixture.components, length)
-            # Plans are rounded up: down, where the budget allows fewer than wanted.
-            over = plan.draws > draws and draws < wanted and plan.chunks > 1
+            # Plans are rounded up: down, where the budget has no room for that.
+            over = plan.draws > room and plan.chunks > 1
             return replace(plan, chunks=plan.chunks - 1) if over else plan
 
         def rounds() -> Iterator[tuple[Run, int]]:
             now: Settled = settled
             used = scouted.evaluations + now.evaluations
-            draws = self._affordable(used + now.sampler.evaluations, len(now.sampler.ladder), now.kernel)
-            plan = planned(now, draws, self.draws)
+            cost = used + now.sampler.evaluations, len(now.sampler.ladder), now.kernel
+            plan = planned(now, self._affordable(*cost), self._room(*cost))
             for number in range(2, 2 + MOST_ROUNDS):
                 made = run(now.sampler, now.frame, plan, bar.sampling(plan.draws, so_far))
                 used += now.sampler.evaluations
@@ -409,7 +411,7 @@ class _Front:
                 )
                 # The new ladder may have more rungs than the one by which the cost of this round was judged.
                 room = self._room(used + now.sampler.evaluations, len(now.sampler.ladder), now.kernel)
-                plan = planned(now, int(min(2 * plan.draws, max(room, 2 * FOLDS))), 2 * plan.draws)
+                plan = planned(now, int(min(2 * plan.draws, max(room, 2 * FOLDS))), room)
 
         return self._until_precise(rounds(), settings)
 
