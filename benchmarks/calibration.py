@@ -120,8 +120,8 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _z(rows: pd.DataFrame) -> pd.Series:
     """z-scores; an answer that is exact but for rounding has none."""
-    floor = [_rounding(PROBLEMS[name]()) for name in rows["problem"]]
-    return rows["off"] / np.maximum(rows["error"], floor)
+    floor = {name: _rounding(PROBLEMS[name]()) for name in rows["problem"].unique()}
+    return rows["off"] / np.maximum(rows["error"], rows["problem"].map(floor))
 
 
 def plot(rows: pd.DataFrame) -> Figure:

@@ -123,15 +123,14 @@ def ascend(model: Model, position: np.ndarray) -> np.ndarray:
 
     A step goes in the direction of the gradient, in units of the prior's deviations. It is taken if the density rises,
     and the next is longer; else shorter. After a few of them draws from different basins are far apart, so that a mode
-    which is narrow, and of no weight at any rung but the last, is found if one draw in a hundred starts in its basin:
-    in 1 run of 100, chains that started from half as many draws themselves all missed a mode of weight 0.3.
+    which is narrow, and of no weight at any rung but the last, is found if one draw in a hundred starts in its basin.
     """
     model = replace(model, metric=None)
     here = pop.evaluate_all(model, position)
     scale = np.maximum(position.std(axis=(0, 1)), 1e-300)
     length = np.ones((*position.shape[:2], 1))
     for _ in range(ASCENT):
-        slope = scale * (here.grad_log_likelihood + here.grad_log_prior)
+        slope = scale * tempered_score(here, jnp.array(1.0))
         direction = slope / np.maximum(np.linalg.norm(slope, axis=-1, keepdims=True), 1e-300)
         there = pop.evaluate_all(model, here.position + length * scale * direction)
         rises = np.asarray(there.log_likelihood + there.log_prior > here.log_likelihood + here.log_prior)
@@ -303,7 +302,7 @@ def settle(
     options: dict[str, Any] = {"length": length, "populations": populations, "swap": swap, "on_round": on_round}
     evaluations, distance = 0, np.inf
     mixture = _fit(model, chains.position, chains.score)
-    modes, given_back = mixture.components, 0
+    gifts = MOST_GIVEN_BACK if mixture.components > 1 else 0
     for pilot in range(MOST_PILOTS):
         warm = _warm_up(model, mixture, rungs, kernel, key=jax.random.fold_in(key, pilot), **options)
         pieces = concatenate([warm.sampler.chunk() for _ in range(-(-PILOT_DRAWS // length))]).block(0, PILOT_DRAWS)
@@ -311,13 +310,12 @@ def settle(
         found = join([locate(warm.sampler.last), locate(pieces)])
         position, score = _posterior(found, rungs)
         before, distance = distance, float(found.g[..., -1].mean() - found.g[..., 0].mean())
-        mixture = _fit(model, position, score)
-        missing = lost(chains, position)
-        if modes > 1 and missing.sum() >= FEWEST_LOST and given_back < MOST_GIVEN_BACK:
-            given_back += 1
+        if gifts and np.sum(missing := lost(chains, position)) >= FEWEST_LOST:
+            gifts, distance = gifts - 1, np.inf
             mixture = _fit(model, *_joined((position, score), (chains.position[missing], chains.score[missing])))
-            distance = np.inf
-        elif distance < CLOSE or distance > 0.7 * before:
+            continue
+        mixture = _fit(model, position, score)
+        if distance < CLOSE or distance > 0.7 * before:
             break
     if ladder is None:
         rungs = _enough(found.g, rungs, tolerance)

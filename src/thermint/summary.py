@@ -136,8 +136,8 @@ def summarise(
             " The likelihood may be unbounded, as where a scale tends to zero at a perfect fit, and the evidence "
             "infinite. Keep such parameters away by the prior."
         )
-    _check_error(mc, series[chosen], values[chosen], quadrature, number[0], warnings)
-    _check_agreement(values, series, total, quadrature, chosen, warnings)
+    _check_error(mc, values[chosen], quadrature, number[0], warnings)
+    _check_agreement(values, series, quadrature, chosen, warnings)
     if chosen == "cti" and any(tail.heavier_than(NO_MEAN) for tail in uncontrolled_tails):
         warnings.append(diagnostics.heavy_warning(rungs))
     seen = {
@@ -300,9 +300,7 @@ def _check_supported(successes: float, warnings: list[str]) -> None:
         )
 
 
-def _check_error(
-    mc: BatchError, series: np.ndarray, value: float, quadrature: float, batch: float, warnings: list[str]
-) -> None:
+def _check_error(mc: BatchError, value: float, quadrature: float, batch: float, warnings: list[str]) -> None:
     """Warn of an error that is itself in doubt."""
     if mc.disagreement:
         warnings.append(
@@ -334,7 +332,6 @@ def _check_error(
 def _check_agreement(
     values: dict[str, float],
     series: dict[str, np.ndarray],
-    total: dict[str, float],
     quadrature: float,
     chosen: str,
     warnings: list[str],
