@@ -231,7 +231,7 @@ def test_no_mode_has_a_single_chain() -> None:
     assert np.sum(chosen[..., 0] > 20) >= 4
 
 
-@pytest.mark.parametrize(("weight", "expected"), [(0.3, True), (1e-6, False)])
+@pytest.mark.parametrize(("weight", "expected"), [(0.3, True), (1e-3, False), (1e-6, False)])
 def test_modes_that_are_lost_are_noticed_if_they_matter(weight: float, expected: bool) -> None:
     rng = np.random.default_rng(10)
     width = np.array([1.0, 0.5])
