@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import signal, stats
 
-from thermint.errors import batch_error
+from thermint.errors import batch_error, most_errors
 
 
 def autoregressive(rng: np.random.Generator, shape: tuple[int, ...], rho: float) -> np.ndarray:
@@ -166,3 +166,9 @@ def test_constant_series() -> None:
         assert result.error < 1e-15
         assert not result.disagreement
         assert np.isfinite(result.degrees_of_freedom)
+
+
+def test_few_degrees_of_freedom_excuse_no_more_than_ten_do() -> None:
+    assert most_errors(1e-4, 1e6) == pytest.approx(stats.norm.isf(0.5e-4), rel=1e-4)
+    assert most_errors(1e-4, 10) == pytest.approx(stats.t.isf(0.5e-4, 10))
+    assert most_errors(1e-4, 2) == most_errors(1e-4, 10)  # Student's quantile would be 100

@@ -21,6 +21,14 @@ class BatchError(NamedTuple):
     slow: bool = False  # batches are as long as can be, because shorter ones were clearly correlated
 
 
+def most_errors(chance: float, degrees_of_freedom: float) -> float:
+    """Return by how many errors a difference must exceed zero for chance to explain it so rarely.
+
+    Heavy tails leave few degrees of freedom, whose quantiles would excuse any difference: ten at least.
+    """
+    return float(stats.t.isf(chance / 2, max(degrees_of_freedom, 10.0)))
+
+
 @cache
 def _largest_ratio(between: int, within: int) -> float:
     """Ratio of variances that chance exceeds once in a thousand times."""

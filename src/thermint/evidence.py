@@ -11,11 +11,11 @@ from typing import Any
 import jax
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from thermint import diagnostics, ladders
 from thermint._runtime import jit, require_float64
 from thermint.draws import Draws, check_draws, concatenate
+from thermint.errors import most_errors
 from thermint.interop.callback import own_errors
 from thermint.kernels import Kernel
 from thermint.ladders import Ladder, as_ladder
@@ -35,7 +35,6 @@ from thermint.swaps import even_odd
 TOLERANCE = 1e-4  # quadrature error to aim at on the fitted path, in nats, where no target error is given
 PRIOR_TOLERANCE = 1e-3  # on the prior path
 MOST_ROUNDS = 16
-FREEDOM_TO_DIFFER = 10.0  # degrees of freedom, at least, by which two paths are said to differ
 
 
 class OutOfBudgetError(ValueError):
@@ -271,9 +270,8 @@ def _warned(result: Evidence, warning: str) -> Evidence:
 
 def _agree(result: Evidence, other: Evidence | Scout) -> bool:
     """Say whether chance explains the difference of two paths."""
-    # Heavy tails leave few degrees of freedom, whose quantiles would excuse any difference.
-    freedom = max(min(result.degrees_of_freedom, other.degrees_of_freedom), FREEDOM_TO_DIFFER)
-    allowed = float(stats.t.isf(DISAGREEMENT / 2, freedom)) * np.hypot(result.standard_error, other.standard_error)
+    freedom = min(result.degrees_of_freedom, other.degrees_of_freedom)
+    allowed = most_errors(DISAGREEMENT, freedom) * np.hypot(result.standard_error, other.standard_error)
     return bool(abs(result.log_evidence - other.log_evidence) <= allowed)
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from thermint import diagnostics
 from thermint.control import Controlled, control, largest_z, mean_zero, uncontrolled
 from thermint.draws import Draws
-from thermint.errors import BatchError, batch_error
+from thermint.errors import BatchError, batch_error, most_errors
 from thermint.estimators.ais import ais, controlled_ais, log_weights, weight_warnings
 from thermint.estimators.bridge import controlled_bridge
 from thermint.estimators.mbar import mbar, rule_error
@@ -128,16 +127,16 @@ def summarise(
         method = "bridge" if overlap and (heavy or total["bridge"] < CLEARLY * total["cti"]) else "cti"
     chosen = METHODS[method]
     mc = errors[chosen]
-    if chosen != "cti":
-        quadrature = 0.0
     if not np.isfinite([values[chosen], total[chosen]]).all():
         warnings.append(
             "the log evidence, or its error, is not finite: the log likelihood is so large in places that it overflows."
             " The likelihood may be unbounded, as where a scale tends to zero at a perfect fit, and the evidence "
             "infinite. Keep such parameters away by the prior."
         )
-    _check_error(mc, values[chosen], quadrature, number[0], warnings)
     _check_agreement(values, series, quadrature, chosen, warnings)
+    if chosen != "cti":
+        quadrature = 0.0
+    _check_error(mc, values[chosen], quadrature, number[0], warnings)
     if chosen == "cti" and any(tail.heavier_than(NO_MEAN) for tail in uncontrolled_tails):
         warnings.append(diagnostics.heavy_warning(rungs))
     seen = {
@@ -249,7 +248,7 @@ def _control(run: Run, plain: Controlled, ess: np.ndarray, outside: float, warni
         total = (shift[..., 0] * weights).sum(axis=-1)
         apart = batch_error(total)
         z = np.array([abs(total.mean()) / max(apart.error, 1e-300)])
-        threshold = float(stats.t.isf(1e-5, apart.degrees_of_freedom))
+        threshold = most_errors(2e-5, apart.degrees_of_freedom)
         where = "over the whole path"
     if np.all(z <= threshold):
         return _with_light_tails(run, controlled, ess, warnings)
@@ -342,7 +341,7 @@ def _check_agreement(
             difference = values[chosen] - values[name]
             apart = batch_error(series[chosen] - series[name])
             rule = quadrature if "cti" in (chosen, name) else 0.0
-            allowed = float(stats.t.isf(DISAGREEMENT / 2, apart.degrees_of_freedom)) * np.hypot(apart.error, rule)
+            allowed = most_errors(DISAGREEMENT, apart.degrees_of_freedom) * np.hypot(apart.error, rule)
             if abs(difference) > allowed + 1e-9 * max(abs(values[chosen]), 1.0):
                 warnings.append(
                     f"{COMPARED[chosen]} and {words} differ by {abs(difference):.2g}, more than chance and quadrature "
