@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import pytest
 
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")  # workers share the cores
 os.environ.setdefault("THERMINT_CACHE", str(Path(__file__).parent.parent / ".pytest_cache" / "jax"))
 
 MAPS = Path("/proc/self/maps")

@@ -31,12 +31,12 @@ def model_file(tmp_path):
 def test_a_model_from_a_file(model_file):
     result = run("evidence", f"{model_file}:mine", "--draws", "20", "--seed", "3")
     assert result.exit_code == 0, result.output
-    assert result.output.startswith("log evidence  -141.4")
+    assert result.stdout.startswith("log evidence  -141.4")
 
 
 def test_json_has_the_fields_of_evidence():
     result = run("evidence", "linear", "--draws", "20", "--json")
-    fields = json.loads(result.output)
+    fields = json.loads(result.stdout)
     assert abs(fields["log_evidence"] - linear.log_evidence()) < 5 * fields["standard_error"]
     assert len(fields["rungs"]["t"]) == len(fields["settings"]["ladder"])
     assert set(fields["estimates"]["method"]) == {"cti", "bridge", "forward", "backward", "mbar", "ais"}

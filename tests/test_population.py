@@ -78,7 +78,7 @@ def advance(
         jnp.asarray(LADDER),
         np.int64(iteration),
         np.float64(gain),
-        None if stop is None else np.int64(stop),
+        np.int64(iteration + length if stop is None else stop),
         model=model,
         kernel=kernel,
         swap=swap,
@@ -305,8 +305,7 @@ def test_start_lends_a_supported_draw_to_a_population_without_any() -> None:
 class Calls:
     """A sampler that draws from known normals, and remembers what the warm-up asked of it."""
 
-    def __init__(self, length: int) -> None:
-        self.length = length
+    def __init__(self) -> None:
         self.asked: list[tuple[np.ndarray, np.ndarray, int, float]] = []  # log steps, factor, iteration, gain
         self.stops: list[int] = []
         self.covariance = np.array([[[4.0, 1.0], [1.0, 1.0]], [[0.04, -0.02], [-0.02, 0.09]]])
@@ -318,14 +317,14 @@ class Calls:
         self.stops.append(stop)
         self.asked.append((np.asarray(now.log_step), factor, iteration, gain))
         rng = np.random.default_rng(iteration)
-        x = np.stack([rng.multivariate_normal([0, 0], S, (5, self.length)) for S in self.covariance], axis=2)
+        x = np.stack([rng.multivariate_normal([0, 0], S, (5, stop - iteration)) for S in self.covariance], axis=2)
         series = (x, x[..., 0], x[..., 0], x, x, x[..., 0])
         log_step = now.log_step + jnp.asarray(rng.normal(size=(5, 2)))
         return now._replace(log_step=log_step), Draws(jnp.array([0.0, 1.0]), *map(jnp.asarray, series))
 
 
 def test_everything_is_learned_between_the_rounds_of_the_warmup() -> None:
-    calls = Calls(length=30)
+    calls = Calls()
     state = Evaluation(*(jnp.zeros(()),) * 5)
     first = np.tile(np.eye(2), (2, 1, 1))
     options: dict[str, Any] = {"rounds": LONG, "rescale": False, "adapt_covariance": True, "adapt_ladder": False}
@@ -333,9 +332,9 @@ def test_everything_is_learned_between_the_rounds_of_the_warmup() -> None:
     chunks = [math.ceil(length / 30) for length in ROUNDS]
     ends = np.cumsum(ROUNDS)
     np.testing.assert_array_equal([tuned.iteration for tuned in rounds], ends)
-    np.testing.assert_array_equal([tuned.chunks for tuned in rounds], np.cumsum(chunks))
     np.testing.assert_array_equal([tuned.draws.position.shape[1] for tuned in rounds], ROUNDS)
-    np.testing.assert_array_equal(calls.stops, np.repeat(ends, chunks))
+    stops = [min(first + 30, end) for end, n in zip(ends, ROUNDS, strict=True) for first in range(end - n, end, 30)]
+    np.testing.assert_array_equal(calls.stops, stops)
     assert [gain for *_, gain in calls.asked] == [g for g, n in zip(GAINS, chunks, strict=True) for _ in range(n)]
     begun = [first for end, n in zip(ends, ROUNDS, strict=True) for first in range(end - n, end, 30)]
     assert [iteration for *_, iteration, _ in calls.asked] == begun
@@ -404,10 +403,9 @@ def test_draws_after_warmup_have_the_right_means(kernel: Any) -> None:
 def test_sampler_draws_do_not_depend_on_the_chunks() -> None:
     """Rounds of 25 and more iterations are the same for chunks of 25 and of 5, and so are then all draws."""
     sampler, draws = warmed_up(mmala)
-    rounds: list[int] = []
     options: dict[str, Any] = {"populations": POPULATIONS, "kernel": mmala, "swap": even_odd}
-    same = make_sampler(TARGET.model, LADDER, length=5, key=jax.random.key(1), on_round=rounds.append, **options)
-    assert rounds == list(np.cumsum(ROUNDS))
+    same = make_sampler(TARGET.model, LADDER, length=5, key=jax.random.key(1), **options)
+    assert same.place.iteration == sum(ROUNDS)
     looks = 3 * pop.starts(LADDER)  # at the draws to start from, and twice beside them to check gradients
     assert same.evaluations == POPULATIONS * (sum(ROUNDS) * len(LADDER) + looks)
     assert_close(same.frame, sampler.frame, atol=1e-9)
@@ -420,6 +418,7 @@ def test_sampler_draws_do_not_depend_on_the_chunks() -> None:
 
 
 def test_sampler_is_frozen_after_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, expected = warmed_up(mmala)
     asked: list[dict[str, Any]] = []
     original = pop.advance
 
@@ -435,10 +434,11 @@ def test_sampler_is_frozen_after_warmup(monkeypatch: pytest.MonkeyPatch) -> None
         TARGET.model, LADDER, length=LENGTH, populations=POPULATIONS, kernel=mmala, swap=even_odd, key=jax.random.key(1)
     )
     rounds = len(asked)
-    assert rounds == sum(ROUNDS) / LENGTH
+    assert rounds == 2 + sum(ROUNDS) / LENGTH
     assert all(call["gain"] > 0 for call in asked)
-    assert_close(concatenate([sampler.chunk() for _ in range(3)]), warmed_up(mmala)[1].block(0, 75), atol=1e-12)
-    assert [call["iteration"] for call in asked] == list(range(0, LENGTH * len(asked), LENGTH))
+    assert_close(concatenate([sampler.chunk() for _ in range(3)]), expected.block(0, 75), atol=1e-12)
+    begun = range(0, LENGTH * (len(asked) - 2), LENGTH)
+    assert [call["iteration"] for call in asked] == sorted({*begun, 1, 2})  # the second shows how long one takes
     first, *others = asked[rounds:]
     assert len(others) == 2
     np.testing.assert_array_equal(first["factor"], precision_factor_of(sampler.frame.factor[:, 0]))

@@ -20,6 +20,17 @@ def test_progress_shows_the_answer_so_far(capfd, monkeypatch):
     assert abs(value - linear.log_evidence()) < 5 * error + 1e-9  # the posterior is normal
 
 
-def test_no_terminal_no_progress(capfd):
-    thermint.evidence(linear.model(), ladder=11, draws=40)
+def test_a_line_for_every_round_where_there_is_no_terminal(capfd):
+    result = thermint.evidence(linear.model(), reference="prior", ladder=11, draws=40, target_error=0.03)
+    out, err = capfd.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert len(lines) == result.settings["rounds"] > 1
+    assert all(f"round {number}: log evidence -" in line for number, line in enumerate(lines, start=1))
+    assert "(target ± 0.03)" in lines[-1]
+    assert f"{result.evaluations:,} evaluations" in lines[-1]
+
+
+def test_nothing_at_all_if_so_wanted(capfd):
+    thermint.evidence(linear.model(), ladder=11, draws=40, progress=False)
     assert capfd.readouterr() == ("", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import jax
@@ -15,13 +14,12 @@ from scipy import special
 from targets import NORMAL, SKEWED, SKEWED_2, Target
 
 import thermint
-from thermint import Draws, Model, ladders
+from thermint import Draws, Model, ladders, paths
 from thermint.paper import linear, radiata
 from thermint.scouting import Chains
 
 WEIGHTS, CENTRES, WIDTHS = np.array([0.3, 0.7]), np.array([-3.0, 3.0]), np.array([0.1, 0.4])
 PRIOR = 4.0
-front = sys.modules["thermint.evidence"]  # the module; thermint.evidence is the function
 
 
 def _two_modes() -> Model:
@@ -126,14 +124,14 @@ def test_bad_targets_and_budgets_are_named(option: str, value: object) -> None:
 
 @pytest.mark.parametrize("reference", ["auto", "fitted"])
 def test_a_reference_that_misses_a_mode_is_reported(reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = front.settle
+    original = paths.settle
 
     def one_sided(model, chains, **options):
         left = chains.position[:, -1, 0] < 0
         blind = replace(model, log_likelihood=lambda x: model.log_likelihood(x) - jnp.where(x[0] < 0, 0.0, 1e4))
         return original(blind, Chains(*(part[left] for part in chains)), **options)
 
-    monkeypatch.setattr(front, "settle", one_sided)
+    monkeypatch.setattr(paths, "settle", one_sided)
     result = thermint.evidence(TWO_MODES, reference=reference, seed=1)
     (said,) = (warning for warning in result.warnings if "the two paths disagree" in warning)
     if reference == "auto":
@@ -148,12 +146,12 @@ def test_a_reference_that_misses_a_mode_is_reported(reference: str, monkeypatch:
 
 def test_a_scout_that_errs_costs_a_run_but_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     right = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
-    original = front.scout
+    original = paths.scout
 
     def erring(model, **options):
         return original(model, **options)._replace(log_evidence=100.0)
 
-    monkeypatch.setattr(front, "scout", erring)
+    monkeypatch.setattr(paths, "scout", erring)
     result = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
     assert result.log_evidence == right.log_evidence
     assert result.evaluations > right.evaluations
@@ -162,12 +160,12 @@ def test_a_scout_that_errs_costs_a_run_but_changes_nothing(monkeypatch: pytest.M
 
 def test_a_scout_that_found_less_cannot_confirm_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     right = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
-    original = front.scout
+    original = paths.scout
 
     def erring(model, **options):
         return original(model, **options)._replace(log_evidence=-100.0)
 
-    monkeypatch.setattr(front, "scout", erring)
+    monkeypatch.setattr(paths, "scout", erring)
     result = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
     assert (result.log_evidence, result.standard_error) == (right.log_evidence, right.standard_error)
     assert result.evaluations == right.evaluations

@@ -58,6 +58,8 @@ class Draws(NamedTuple):
 
 def concatenate(pieces: list[Draws]) -> Draws:
     """Join chunks of draws along the draw axis."""
+    if len(pieces) == 1:
+        return pieces[0]
     series = zip(*(piece._series().items() for piece in pieces), strict=True)
     joined = {items[0][0]: np.concatenate([np.asarray(a) for _, a in items], axis=1) for items in series}
     return pieces[0]._replace(**joined)

@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from importlib.metadata import version
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
-from thermint import diagnostics, ladders
-from thermint._runtime import jit, require_float64
+from thermint import ladders
+from thermint._runtime import require_float64
 from thermint.draws import Draws, check_draws, concatenate
 from thermint.errors import most_errors
 from thermint.interop.callback import own_errors
+from thermint.journal import Checkpoint, open_journal
 from thermint.kernels import Kernel
 from thermint.ladders import Ladder, as_ladder
-from thermint.model import Model
-from thermint.options import name_of, require_kernel, require_positive, require_whole
-from thermint.plan import FOLDS, Plan, batched, chunk_length, make_plan
+from thermint.options import require_kernel, require_positive, require_whole
+from thermint.paths import OutOfBudgetError, Paths, rule_of, warned
+from thermint.plan import FOLDS, chunk_length, make_plan
 from thermint.population import Swap
 from thermint.progress import Progress
-from thermint.quadrature import RULES
-from thermint.result import Evidence, Posterior, plus_minus
-from thermint.run import Run, run, run_of
-from thermint.sampler import checked_model, default_kernel, make_sampler
-from thermint.scouting import RUNGS, Scout, Settled, refit, scout, settle
-from thermint.summary import DISAGREEMENT, METHODS, so_far, summarise
+from thermint.result import Evidence, plus_minus
+from thermint.run import run_of
+from thermint.sampler import checked_model, make_sampler
+from thermint.scouting import Scout
+from thermint.session import Session
+from thermint.summary import DISAGREEMENT, METHODS, summarise
 from thermint.swaps import even_odd
-
-TOLERANCE = 1e-4  # quadrature error to aim at on the fitted path, in nats, where no target error is given
-PRIOR_TOLERANCE = 1e-3  # on the prior path
-MOST_ROUNDS = 16
-
-
-class OutOfBudgetError(ValueError):
-    """More evaluations are needed than allowed."""
 
 
 @own_errors()
@@ -154,8 +146,12 @@ def evidence(
     max_seconds: float | None = None,
     seed: int = 0,
     progress: bool | None = None,
+    checkpoint: str | Path | Checkpoint | None = None,
+    keep_draws: bool = False,
 ) -> Evidence:
     """Compute the log evidence of a model, with an error bar.
+
+    Ctrl-C ends it early: with the answer so far and a warning, if there is one.
 
     Args:
         model: a `Model`, or a PyMC or Bambi model as it is.
@@ -176,7 +172,15 @@ def evidence(
         max_evaluations: of the likelihood. No round begins that would take more; the first is shortened to fit.
         max_seconds: no further round begins that would take longer, as judged by the last one.
         seed: the same seed gives the same answer.
-        progress: show a progress bar; by default if standard error is a terminal.
+        progress: show a progress bar; by default in terminals and notebooks, and elsewhere a line for every round.
+        checkpoint: a file to save the run in, after every round and twice a minute. If it is there, the run goes on
+            from it, and ends with the same bits as if it had never stopped. Model and options must be the same, but
+            ``target_error``, ``max_evaluations`` and ``max_seconds``, which may be changed to go on for longer.
+        keep_draws: keep all draws of the last round, from all rungs of the path, in ``result.draws``.
+
+    Raises:
+        ValueError: an option that cannot work, or a checkpoint that is damaged or of another run; the message names
+            the difference.
 
     Example:
         >>> import thermint
@@ -204,53 +208,66 @@ def evidence(
         raise ValueError('rule = "lobatto" with reference = "prior" needs ladder = thermint.ladders.lobatto(...).')
     if not model.differentiable:
         degree = _without_gradients(degree)
-    front = _Front(
+    options: dict[str, Any] = {
+        "ladder": given,
+        "kernel": kernel,
+        "swap": swap,
+        "degree": degree,
+        "rule": rule,
+        "crossfit": crossfit,
+        "draws": draws,
+        "populations": populations,
+        "keep_draws": keep_draws,
+        "seed": seed,
+    }
+    journal = open_journal(checkpoint, model, {"reference": reference, **options})
+    session = Session(Progress(progress, target_error), journal)
+    paths = Paths(
         model=model,
-        ladder=given,
-        kernel=kernel,
-        swap=swap,
-        degree=degree,
-        rule=rule,
-        crossfit=crossfit,
-        draws=draws,
-        populations=populations,
+        session=session,
         target_error=target_error,
         max_evaluations=max_evaluations,
         max_seconds=max_seconds,
-        seed=seed,
-        begin=time.perf_counter(),
+        **options,
     )
-    front.plan(given, draws)  # options that cannot work are refused now, not after the search for the posterior
-    with Progress(progress, draws=draws) as bar:
-        if reference == "prior":
-            return front.prior_path(None, bar)
-        scouted = front.scout(bar)
-        result = front.fitted_path(scouted, bar)
-        if _agree(result, scouted):
-            return result
-        if scouted.log_evidence < result.log_evidence:
-            # What a path misses is missing from its evidence: here, the short run has.
-            advice = "The latter, a short run, has not converged: it cannot confirm that the former has missed nothing."
-            if not model.normalised:
-                advice += " Or log_prior is not normalised, which shifts the former only: check its constant."
-            return _warned(result, _disagreement(result, scouted, advice))
-        if reference == "fitted":
-            said = _disagreement(result, scouted, 'This is the former; reference="auto" would look closer.')
-            return _warned(result, said)
-        try:
-            # Ladder and rule were meant for the other path.
-            prior = replace(front, ladder=None, rule=None).prior_path(scouted, bar, spent=result.evaluations)
-        except OutOfBudgetError:
-            said = _disagreement(result, scouted, "This is the former; max_evaluations leaves no room to look closer.")
-            return _warned(result, said)
-        spent: dict[str, Any] = {"evaluations": prior.evaluations, "seconds": prior.seconds}
-        if _agree(result, prior):
-            return replace(result, **spent)
-        best = result if result.log_evidence > prior.log_evidence else prior
-        apart = abs(result.log_evidence - prior.log_evidence)
-        advice = "This is the larger, and its error covers both. Increase draws until they agree."
-        best = replace(best, standard_error=max(best.standard_error, apart), **spent)
-        return _warned(best, _disagreement(result, prior, advice))
+    paths.plan(given, draws)  # options that cannot work are refused now, not after the search for the posterior
+    with session:
+        result = _answer(paths, reference)
+        journal.write()
+    return warned(result, journal.problem) if journal.problem else result
+
+
+def _answer(paths: Paths, reference: str) -> Evidence:
+    """Take the path that was asked for, or the fitted one and, where there is doubt, the other too."""
+    if reference == "prior":
+        return paths.prior_path(None)
+    scouted = paths.scout()
+    result = paths.fitted_path(scouted)
+    if paths.session.stopping or _agree(result, scouted):
+        return result
+    if scouted.log_evidence < result.log_evidence:
+        # What a path misses is missing from its evidence: here, the short run has.
+        advice = "The latter, a short run, has not converged: it cannot confirm that the former has missed nothing."
+        if not paths.model.normalised:
+            advice += " Or log_prior is not normalised, which shifts the former only: check its constant."
+        return warned(result, _disagreement(result, scouted, advice))
+    if reference == "fitted":
+        said = _disagreement(result, scouted, 'This is the former; reference="auto" would look closer.')
+        return warned(result, said)
+    try:
+        # Ladder and rule were meant for the other path.
+        prior = replace(paths, ladder=None, rule=None).prior_path(scouted, spent=result.evaluations)
+    except OutOfBudgetError:
+        said = _disagreement(result, scouted, "This is the former; max_evaluations leaves no room to look closer.")
+        return warned(result, said)
+    spent: dict[str, Any] = {"evaluations": prior.evaluations, "seconds": prior.seconds}
+    if _agree(result, prior):
+        return replace(result, **spent)
+    best = result if result.log_evidence > prior.log_evidence else prior
+    apart = abs(result.log_evidence - prior.log_evidence)
+    advice = "This is the larger, and its error covers both. Increase draws until they agree."
+    best = replace(best, standard_error=max(best.standard_error, apart), **spent)
+    return warned(best, _disagreement(result, prior, advice))
 
 
 def _without_gradients(degree: int | str) -> int:
@@ -261,11 +278,6 @@ def _without_gradients(degree: int | str) -> int:
             "have. Use degree=0, or give thermint.from_numpy a gradient or finite_differences=True."
         )
     return 0
-
-
-def _warned(result: Evidence, warning: str) -> Evidence:
-    """Put a warning before the others."""
-    return replace(result, warnings=(warning, *result.warnings))
 
 
 def _agree(result: Evidence, other: Evidence | Scout) -> bool:
@@ -282,256 +294,3 @@ def _disagreement(result: Evidence, other: Evidence | Scout, advice: str) -> str
         f"the posterior, {plus_minus(other.log_evidence, other.standard_error)} from the prior. What a path misses is "
         f"missing from its evidence. {advice}"
     )
-
-
-def rule_of(rule: str | None, ladder: Ladder | None) -> str:
-    """Name the rule for a ladder (None if it will be chosen to suit the rule), or refuse one that does not suit it."""
-    if rule is None:
-        return "lobatto" if ladder is not None and len(ladder) > 2 and ladders.is_lobatto(ladder) else "second-order"
-    if rule not in RULES:
-        raise ValueError(f"rule = {rule!r}: it must be one of {', '.join(map(repr, RULES))}.")
-    if ladder is not None:
-        RULES[rule](ladder)
-    return rule
-
-
-@dataclass(frozen=True)
-class _Front:
-    """The options of one call of `evidence`, and the two ways to an answer."""
-
-    model: Model
-    ladder: Ladder | None
-    kernel: Kernel | None
-    swap: Swap
-    degree: int | str
-    rule: str | None
-    crossfit: bool
-    draws: int
-    populations: int
-    target_error: float | None
-    max_evaluations: int | None
-    max_seconds: float | None
-    seed: int
-    begin: float
-
-    def scout(self, bar: Progress) -> Scout:
-        """Run the prior path briefly."""
-        return scout(
-            self.model,
-            populations=self.populations,
-            kernel=self.kernel,
-            swap=self.swap,
-            key=self._key(0),
-            on_round=bar.phase("looking for the posterior"),
-        )
-
-    def prior_path(self, scouted: Scout | None, bar: Progress, spent: int = 0) -> Evidence:
-        """Run the path from the prior, on the ladder given or one that the scout's draws ask for."""
-        ladder = self.ladder
-        if ladder is None:
-            if scouted is None:
-                scouted = self.scout(bar)
-                spent = scouted.evaluations
-            tolerance = PRIOR_TOLERANCE if self.target_error is None else self.target_error / 4
-            variance = np.asarray(scouted.draws.log_likelihood).var(axis=(0, 1))
-            ladder = ladders.adapted({"t": scouted.draws.ladder, "variance": variance}, tolerance)
-        kernel = self.kernel or default_kernel(self.model)
-        draws = self._affordable(spent, len(ladder), kernel)
-        sampler = make_sampler(
-            self.model,
-            ladder,
-            length=self._length(draws),
-            populations=self.populations,
-            kernel=kernel,
-            swap=self.swap,
-            key=self._key(1),
-            on_round=bar.phase("warm-up"),
-        )
-        settings = self._settings("prior", kernel)
-        plan = self.plan(ladder, draws)
-
-        def rounds() -> Iterator[tuple[Run, int]]:
-            now = plan
-            while True:
-                made = run(sampler, sampler.frame, now, bar.sampling(now.draws, so_far))
-                yield made, spent + sampler.evaluations
-                now = now.doubled()
-
-        return self._until_precise(rounds(), settings)
-
-    def fitted_path(self, scouted: Scout, bar: Progress) -> Evidence:
-        """Run the path from a reference fitted to the posterior, which is fitted again between rounds."""
-        common: dict[str, Any] = {
-            "ladder": self.ladder,
-            "tolerance": TOLERANCE if self.target_error is None else self.target_error / 10,
-            "populations": self.populations,
-            "kernel": self.kernel,
-            "swap": self.swap,
-        }
-        length = self._length(self._affordable(scouted.evaluations, RUNGS[0], self.kernel))
-        if self.max_evaluations is not None:
-            length = -(-length // 4)  # smaller pieces fit a budget better
-        settled = settle(
-            self.model,
-            scouted.chains,
-            length=length,
-            key=self._key(1),
-            on_round=bar.phase("fitting a reference"),
-            **common,
-        )
-        settings = self._settings("fitted", settled.kernel) | {
-            "components": settled.mixture.components,
-            "freedom": settled.mixture.freedom,
-        }
-
-        def planned(now: Settled, draws: int, room: float) -> Plan:
-            plan = self.plan(now.sampler.ladder, draws, now.mixture.components, length)
-            # Plans are rounded up: down, where the budget has no room for that.
-            over = plan.draws > room and plan.chunks > 1
-            return replace(plan, chunks=plan.chunks - 1) if over else plan
-
-        def rounds() -> Iterator[tuple[Run, int]]:
-            now: Settled = settled
-            used = scouted.evaluations + now.evaluations
-            cost = used + now.sampler.evaluations, len(now.sampler.ladder), now.kernel
-            plan = planned(now, self._affordable(*cost), self._room(*cost))
-            for number in range(2, 2 + MOST_ROUNDS):
-                made = run(now.sampler, now.frame, plan, bar.sampling(plan.draws, so_far))
-                used += now.sampler.evaluations
-                yield made, used
-                now = refit(
-                    self.model,
-                    made,
-                    length=length,
-                    key=self._key(number),
-                    on_round=bar.phase("fitting the reference again"),
-                    **common,
-                )
-                # The new ladder may have more rungs than the one by which the cost of this round was judged.
-                room = self._room(used + now.sampler.evaluations, len(now.sampler.ladder), now.kernel)
-                plan = planned(now, int(min(2 * plan.draws, max(room, 2 * FOLDS))), room)
-
-        return self._until_precise(rounds(), settings)
-
-    def _until_precise(self, rounds: Iterator[tuple[Run, int]], settings: dict[str, Any]) -> Evidence:
-        """Go on until the error is the one asked for or the budget is used up; the last round is the answer."""
-        previous: Evidence | None = None
-        spent = 0
-        for number, (made, used) in enumerate(rounds, start=1):
-            started = self.begin if previous is None else self.begin + previous.seconds
-            result = summarise(
-                made,
-                method="auto" if self.rule is None else "cti",
-                evaluations=used,
-                begin=self.begin,
-                settings=settings | {"rounds": number},
-            )
-            if previous is not None:
-                result = _compared(previous, result)
-            if settings["reference"] == "fitted" and self.model.differentiable:
-                narrowness = diagnostics.narrowness(made.some.score[:, :, made.ladder >= 0.5], made.gram.frame)
-                narrow = diagnostics.narrow_warnings(narrowness, self.model.parameter_names)
-                result = replace(result, warnings=(*narrow, *result.warnings))
-            result = replace(result, posterior=made.posterior)
-            if self.target_error is None or result.standard_error <= self.target_error:
-                return self._named(result)
-            elapsed = time.perf_counter() - self.begin
-            reasons = {
-                f"max_evaluations = {self.max_evaluations}": self.max_evaluations is not None
-                and used + 2 * (used - spent) > self.max_evaluations,
-                f"max_seconds = {self.max_seconds:g}" if self.max_seconds else "": self.max_seconds is not None
-                and elapsed + 2 * (time.perf_counter() - started) > self.max_seconds,
-                f"{MOST_ROUNDS} rounds": number == MOST_ROUNDS,
-                "the ladder given, whose quadrature error is larger": self.ladder is not None
-                and result.quadrature_error > self.target_error,
-            }
-            stopped = [reason for reason, holds in reasons.items() if holds]
-            if stopped:
-                said = (
-                    f"target_error = {self.target_error:g} was not reached: the error is {result.standard_error:.2g}, "
-                    f"and what ended the run was {stopped[0]}."
-                )
-                return self._named(_warned(result, said))
-            previous, spent = result, used
-        raise AssertionError("rounds do not end by themselves")
-
-    def _named(self, result: Evidence) -> Evidence:
-        """Give posterior draws the model's own names and values, and the model's prior instead of the path's."""
-        path = result.posterior
-        assert path is not None
-        values, log_prior = jax.tree.map(np.asarray, _own(path.values["theta"], model=self.model))
-        log_likelihood = path.log_likelihood + path.log_prior - log_prior
-        return replace(result, posterior=Posterior(values, log_likelihood, log_prior, path.acceptance))
-
-    def plan(self, ladder: Ladder | None, draws: int, components: int = 1, length: int | None = None) -> Plan:
-        """Plan a round; without a ladder, for two rungs, which refuses what no number of them could do."""
-        return make_plan(
-            draws=draws,
-            populations=self.populations,
-            rungs=2 if ladder is None else len(ladder),
-            dimension=self.model.dimension,
-            degree=self.degree,
-            rule=rule_of(self.rule, ladder),
-            crossfit=self.crossfit,
-            components=components,
-            length=length,
-        )
-
-    def _length(self, draws: int) -> int:
-        return chunk_length(batched(draws, self.populations)[1])
-
-    def _affordable(self, spent: int, rungs: int, kernel: Kernel | None) -> int:
-        """Return how many draws the first round may have; at least what an error bar takes."""
-        draws = self._room(spent, rungs, kernel)
-        if draws < 2 * FOLDS:
-            raise OutOfBudgetError(
-                f"max_evaluations = {self.max_evaluations} is too few: finding the posterior took {spent}, and {rungs} "
-                f"rungs of {self.populations} populations leave {max(draws, 0):.0f} draws each. Give more, or fewer "
-                "populations."
-            )
-        return int(min(self.draws, draws))
-
-    def _room(self, spent: int, rungs: int, kernel: Kernel | None) -> float:
-        """Return how many draws of every rung and population the evaluations that are left allow."""
-        if self.max_evaluations is None:
-            return np.inf
-        return (self.max_evaluations - spent) // (self.populations * rungs * getattr(kernel, "evaluations", 1))
-
-    def _key(self, stage: int) -> jax.Array:
-        return jax.random.fold_in(jax.random.key(self.seed), stage)
-
-    def _settings(self, reference: str, kernel: Kernel) -> dict[str, Any]:
-        return {
-            "reference": reference,
-            "kernel": name_of(kernel),
-            "swap": name_of(self.swap),
-            "gradients": self.model.differentiable,
-            "seed": self.seed,
-            "target_error": self.target_error,
-            "parameters": list(self.model.parameter_names),
-            "versions": {package: version(package) for package in ("thermint", "jax")},
-        }
-
-
-@jit()
-def _own(position: jax.Array, *, model: Model) -> tuple[dict[str, jax.Array], jax.Array]:
-    """Name the values at positions [population, draw, d], and compute the model's log prior there."""
-
-    def at(theta: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
-        named = dict(zip(model.names, theta, strict=True)) if model.names else {"theta": theta}
-        return model.constrain(theta) if model.constrain else named, model.log_prior(theta)
-
-    return jax.vmap(jax.vmap(at))(position)
-
-
-def _compared(previous: Evidence, result: Evidence) -> Evidence:
-    """Warn where two rounds differ by more than their errors explain."""
-    apart = abs(previous.log_evidence - result.log_evidence)
-    error = np.hypot(previous.standard_error, result.standard_error)
-    if apart <= 5 * error:
-        return result
-    said = (
-        f"the last two rounds differ by {apart:.2g}, {apart / error:.0f} standard errors: the error is too small. "
-        "Parts of the posterior are visited rarely; increase draws or populations."
-    )
-    return _warned(result, said)

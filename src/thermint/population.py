@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.sharding import Mesh, PartitionSpec
 
 from thermint._runtime import jit
+from thermint.devices import AXIS, group_of
 from thermint.draws import Draws
 from thermint.kernels import Kernel, Noise, Params
 from thermint.kernels.base import draw_noise
@@ -46,7 +48,7 @@ def begin(state: Evaluation, log_step: Array) -> Population:
     return Population(state, log_step, jnp.zeros(log_step.shape))
 
 
-@jit("kernel", "swap", "length")
+@jit("kernel", "swap", "length", "mesh")
 def advance(
     keys: Array,
     population: Population,
@@ -54,14 +56,15 @@ def advance(
     ladder: Array,
     iteration: Array,
     gain: Array,
-    stop: Array | None = None,
+    stop: Array,
     *,
     model: Model,
     kernel: Kernel,
     swap: Swap,
     length: int,
+    mesh: Mesh | None = None,
 ) -> tuple[Population, Draws]:
-    """Run ``length`` iterations and record them as a chunk of draws.
+    """Run up to ``length`` iterations and record them as a chunk of draws.
 
     Args:
         keys: one key per population. Iteration n uses ``fold_in(key, n)``, so that chunks may have any length.
@@ -70,13 +73,47 @@ def advance(
         ladder: inverse temperatures.
         iteration: number of the first iteration.
         gain: how fast step sizes follow the acceptance rate (Robbins-Monro); 0 leaves them frozen.
-        stop: number of an iteration; this one and those after it change nothing, so that any number of iterations is
-            made by a program of any length.
+        stop: number of the iteration before which to stop. If that is fewer than ``length`` iterations away, the rest
+            of the record is zero: one program makes chunks of any length.
         model: the model.
         kernel: the move within a rung (static, like all that follows).
         swap: the move between rungs.
-        length: number of iterations.
+        length: number of iterations that there is room for.
+        mesh: the devices that share the populations; see `thermint.devices`.
     """
+    group = group_of(len(keys))
+    if mesh is None:
+        shared = (precision_factor, ladder, iteration, gain, stop, model)
+        population, record = _advance(keys, population, *shared, kernel=kernel, swap=swap, length=length, group=group)
+    else:
+        own, same = PartitionSpec(AXIS), PartitionSpec()
+        local = jax.shard_map(
+            partial(_advance, kernel=kernel, swap=swap, length=length, group=group),
+            mesh=mesh,
+            in_specs=(own, own, *(same,) * 6),
+            out_specs=own,
+            check_vma=False,  # nothing is exchanged
+        )
+        population, record = local(keys, population, precision_factor, ladder, iteration, gain, stop, model)
+    return population, Draws(ladder, *record)
+
+
+def _advance(
+    keys: Array,
+    population: Population,
+    precision_factor: Array,
+    ladder: Array,
+    iteration: Array,
+    gain: Array,
+    stop: Array,
+    model: Model,
+    *,
+    kernel: Kernel,
+    swap: Swap,
+    length: int,
+    group: int,
+) -> tuple[Population, tuple[Array, ...]]:
+    """Do what `advance` says, one group of populations after the other."""
     target = getattr(kernel, "target_acceptance", 0.6)
 
     def move(
@@ -107,7 +144,7 @@ def advance(
         order = swap(key_swap, state.log_likelihood, ladder, n)
         swapped = jax.tree.map(lambda a: a[order], state)
         new = Population(swapped, log_step, upward.at[-1].set(0.0)[order])
-        return (new if stop is None else choose(n < stop, new, carry)), record
+        return new, record
 
     def randomness(key: Array, n: Array) -> tuple[Array, Array, Array, Noise]:
         """All that is random in iteration n of one population."""
@@ -115,12 +152,25 @@ def advance(
         d = population.state.position.shape[-1]
         return n, key_swap, model.sample_prior(key_prior).astype(float), draw_noise(key_noise, ladder.shape, d)
 
-    def run(key: Array, start: Population) -> tuple[Population, tuple]:
+    def run(one: tuple[Array, Population]) -> tuple[Population, tuple]:
+        key, start = one
         # Drawn for the whole chunk at once, which takes a fraction of the time of drawing inside the loop.
-        return jax.lax.scan(iterate, start, jax.vmap(partial(randomness, key))(iteration + jnp.arange(length)))
+        random = jax.vmap(partial(randomness, key))(iteration + jnp.arange(length))
+        recorded = (*start.state[:5], *(start.log_step,) * 3)
+        blank = jax.tree.map(lambda a: jnp.zeros((length, *a.shape), a.dtype), recorded)
 
-    population, record = jax.vmap(run)(keys, population)
-    return population, Draws(ladder, *record)
+        def body(carry: tuple[Array, Population, tuple]) -> tuple[Array, Population, tuple]:
+            i, now, record = carry
+            now, new = iterate(now, jax.tree.map(lambda a: a[i], random))
+            return i + 1, now, jax.tree.map(lambda a, b: a.at[i].set(b), record, new)
+
+        number = jnp.minimum(stop - iteration, length)
+        _, end, record = jax.lax.while_loop(lambda carry: carry[0] < number, body, (0 * number, start, blank))
+        return end, record
+
+    if len(keys) == group:
+        return jax.vmap(lambda *one: run(one))(keys, population)
+    return jax.lax.map(run, (keys, population), batch_size=group)
 
 
 def start(model: Model, keys: Array, ladder: Ladder, check: bool = True) -> tuple[Evaluation, np.ndarray]:

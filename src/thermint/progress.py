@@ -1,40 +1,58 @@
-"""A progress bar on standard error, for people who watch."""
+"""What people see of a run: a bar where there is someone to watch, else a line for every round."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from thermint.devices import is_first
 
 if TYPE_CHECKING:
-    from thermint.run import Run
+    from thermint.result import Evidence
+    from thermint.run import Kept
 
 
 class Progress:
-    """Shows the phase of a run, or nothing at all.
+    """Shows how a run is getting on, on standard error.
 
     Args:
-        show: True or False; None shows it if standard error is a terminal.
-        draws: how many draws a rung the run will make.
+        show: True shows a bar, False nothing; None shows a bar in a terminal or a notebook, and elsewhere a line for
+            every round.
+        target: standard error to reach, if any.
     """
 
-    def __init__(self, show: bool | None, draws: int) -> None:
-        self._bar = None
-        if sys.stderr.isatty() if show is None else show:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    def __init__(self, show: bool | None, target: float | None = None) -> None:
+        self.spent = 0  # evaluations before the sampler that is at work
+        self._target = target
+        self._bar: Any = None
+        self._lines = False
+        self._phase = ""
+        if show is False or not is_first():
+            return
+        from rich.console import Console
 
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.completed:.0f} of {task.total:.0f} draws a rung"),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[answer]}"),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._task = self._bar.add_task("compiling", total=draws, answer="")
+        console = Console(stderr=True)
+        if show or console.is_terminal or console.is_jupyter:
+            self._bar = self._make_bar(console)
+            self._task = self._bar.add_task("compiling", total=None, said="")
+        else:
+            self._lines = True
+
+    @staticmethod
+    def _make_bar(console: Any) -> Any:
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TaskProgressColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[said]}"),
+            console=console,
+            transient=True,
+            refresh_per_second=2,  # more would take the sampler's time
+        )
 
     def __enter__(self) -> Progress:
         if self._bar:
@@ -47,20 +65,49 @@ class Progress:
         if self._bar:
             self._bar.stop()
 
-    def phase(self, description: str) -> Callable[[int], None]:
-        """Announce what is being done; call the result with the number of iterations."""
+    def phase(self, description: str) -> None:
+        """Announce what is done next."""
+        self._phase = description
+        self._update(description=description, total=None, completed=0)
 
-        def iterated(iteration: int) -> None:
-            if self._bar:
-                self._bar.update(self._task, description=f"{description}, {iteration} iterations")
+    def iterated(self, iteration: int) -> None:
+        """Say how far a phase is whose end is not known."""
+        self._update(description=f"{self._phase}, {iteration} iterations")
 
-        return iterated
+    def drawn(self, kept: Kept) -> None:
+        """Say how far the draws of a round are, what they look like and what answer they give."""
+        if self._bar:
+            from thermint.summary import so_far
 
-    def sampling(self, total: int, answer: Callable[[Run], str]) -> Callable[[int, Callable[[], Run]], None]:
-        """Announce draws; call the result with their number and how to get what there is, for ``answer`` to print."""
+            said = [so_far(kept.run()), self._aim(), f"{self.spent + kept.place.evaluations:,} evaluations"]
+            self._update(
+                description=self._phase,
+                completed=kept.drawn,
+                total=kept.plan.draws,
+                said=", ".join(part for part in said if part),
+            )
 
-        def drawn(draws: int, run: Callable[[], Run]) -> None:
-            if self._bar:
-                self._bar.update(self._task, description="sampling", completed=draws, total=total, answer=answer(run()))
+    def round(self, number: int, result: Evidence) -> None:
+        """Report a round that is done."""
+        if self._lines:
+            from thermint.result import plus_minus
 
-        return drawn
+            answer = plus_minus(result.log_evidence, result.standard_error)
+            self.say(
+                f"round {number}: log evidence {answer}{self._aim()}, {result.evaluations:,} evaluations, "
+                f"{result.seconds:.0f} s"
+            )
+
+    def say(self, message: str) -> None:
+        """Print a line, above the bar if there is one."""
+        if self._bar:
+            self._bar.console.print(f"thermint: {message}", highlight=False, markup=False)
+        elif self._lines:
+            print(f"thermint: {message}", file=sys.stderr, flush=True)
+
+    def _aim(self) -> str:
+        return f" (target ± {self._target:g})" if self._target else ""
+
+    def _update(self, **changes: Any) -> None:
+        if self._bar:
+            self._bar.update(self._task, **changes)

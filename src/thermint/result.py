@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
+
+    from thermint.draws import Draws
 
 
 class Posterior(NamedTuple):
@@ -41,6 +44,7 @@ class Evidence:
             above zero, and shares of proposals ``outside`` the support and ``invalid`` (NaN or +inf).
         settings: what it takes to repeat the run.
         posterior: some draws from the posterior, which is where the path ends; None where no chain has gone there.
+        draws: all draws of the last round, from all rungs of the path, where ``keep_draws`` asked for them.
     """
 
     log_evidence: float
@@ -56,6 +60,7 @@ class Evidence:
     diagnostics: dict[str, float] = field(repr=False)
     settings: dict[str, Any] = field(repr=False)
     posterior: Posterior | None = field(default=None, repr=False)
+    draws: Draws | None = field(default=None, repr=False)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return the confidence interval of the log evidence at the given level."""
@@ -65,6 +70,26 @@ class Evidence:
             raise ValueError(f"level = {level}: it must lie between 0 and 1, such as 0.95.")
         half = float(stats.t.isf((1 - level) / 2, self.degrees_of_freedom)) * self.standard_error
         return self.log_evidence - half, self.log_evidence + half
+
+    def save(self, path: str | Path) -> None:
+        """Write the whole result to a file that `load` reads; it is a ZIP of NumPy arrays, see `thermint.store`."""
+        from thermint import store
+
+        store.write(Path(path), self)
+
+    @staticmethod
+    def load(path: str | Path) -> Evidence:
+        """Read a result that `save` wrote. Nothing in the file is run.
+
+        Raises:
+            ValueError: the file is damaged, or something else.
+        """
+        from thermint import store
+
+        result = store.read(Path(path))
+        if not isinstance(result, Evidence):
+            raise store.DamagedError(f"{path} is a file of thermint's, but not a result.")
+        return result
 
     def to_datatree(self) -> xr.DataTree:
         """Return the posterior draws, their statistics and the evidence as a tree that ArviZ reads."""
@@ -96,7 +121,7 @@ class Evidence:
                 value = value.item()
             return None if isinstance(value, float) and not np.isfinite(value) else value
 
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "posterior"}
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("posterior", "draws")}
         tables = {name: fields[name].reset_index().to_dict("list") for name in ("rungs", "estimates")}
         return plain(fields | tables)
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from thermint.draws import Array, Draws, Located, join, locate
+from thermint.draws import Array, Draws, Located, concatenate, join, locate
 from thermint.frame import Frame, frame_of
 from thermint.gram import SPARING, Gram
 from thermint.ladders import Ladder
 from thermint.plan import Plan
 from thermint.result import Posterior
-from thermint.sampler import Sampler
+from thermint.sampler import Place, Sampler
+from thermint.session import Session
 
 MOST_LOCATED = 4000  # draws whose positions are kept, of all rungs and populations
 MOST_POSTERIOR = 4000  # draws of the last rung whose positions are kept, of all populations
@@ -42,48 +43,121 @@ class Run(NamedTuple):
     moves: list[Moves]  # one entry a batch
     some: Located  # of the draws
     posterior: Posterior  # draws of the last rung, as the path has them
+    draws: Draws | None = None  # all of them, if asked for
 
 
-def run(sampler: Sampler, frame: Frame, plan: Plan, on_batch: Callable[[int, Callable[[], Run]], None]) -> Run:
+class Kept(NamedTuple):
+    """What is kept while a run goes on; lists are of chunks."""
+
+    plan: Plan
+    gram: Gram
+    g: list[np.ndarray]
+    large: list[np.ndarray]
+    moves: list[Moves]  # one entry a batch
+    batch: list[Moves]  # of the batch that is not full yet
+    some: list[Located]
+    last: list[Posterior]
+    all: list[Draws] | None
+    drawn: int
+    place: Place  # where the sampler is
+
+    def joined(self) -> Kept:
+        """Join the lists of chunks, whose number grows with that of draws."""
+        return self._replace(
+            g=[np.concatenate(self.g, axis=1)],
+            large=[np.concatenate(self.large, axis=2)],
+            some=[join(self.some)],
+            last=[join_posterior(self.last)],
+            all=[concatenate(self.all)] if self.all else self.all,
+        )
+
+    def run(self) -> Run:
+        """Put together what there is."""
+        one = self.joined()
+        every = one.all[0] if one.all else None
+        found = one.g[0], one.large[0], self.moves, one.some[0], one.last[0], every
+        return Run(self.place.ladder, self.plan, self.gram, *found)
+
+
+def run(
+    sampler: Sampler,
+    frame: Frame,
+    plan: Plan,
+    session: Session,
+    *,
+    stage: str = "draws",
+    keep_draws: bool = False,
+) -> Run | None:
     """Draw what the plan says.
 
     Args:
         sampler: after its warm-up.
         frame: the coordinates of the features.
         plan: how many draws, and which features.
-        on_batch: called after each batch with the number of draws, and a function that puts together what there is.
+        session: is told of every chunk, remembers those of a run that was interrupted, and may ask to stop.
+        stage: its name in the journal.
+        keep_draws: keep all draws, of every rung.
+
+    Returns:
+        What is kept of the draws; if it was asked to stop, of those in full folds, or None if there are none.
     """
-    populations = sampler.last.log_prior.shape[0]
-    gram = plan.empty(frame, populations)
-    traces: list[np.ndarray] = []
-    sizes: list[np.ndarray] = []
-    some: list[Located] = []
-    last: list[Posterior] = []
-    moves: list[Moves] = []
-    drawn = 0
-    thinning = -(-plan.draws * populations * len(sampler.ladder) // MOST_LOCATED)
+    empty = plan.empty(frame, sampler.populations)
+    every: list[Draws] | None = [] if keep_draws else None
+    kept: Kept = session.journal.get(stage) or Kept(plan, empty, [], [], [], [], [], [], every, 0, sampler.place)
+    while kept.drawn < plan.draws:
+        kept = _add(kept, sampler)
+        session.journal.put(stage, kept.joined)
+        if not kept.batch:
+            kept = kept.joined()
+            session.bar.drawn(kept)
+        if session.stopping and kept.drawn < plan.draws:
+            session.journal.write()
+            return _full_folds(kept)
+    return kept.run()
+
+
+def _add(kept: Kept, sampler: Sampler) -> Kept:
+    """Draw a chunk, and keep what is needed of it."""
+    plan, drawn = kept.plan, kept.drawn
+    populations, rungs = sampler.populations, len(sampler.ladder)
+    thinning = -(-plan.draws * populations * rungs // MOST_LOCATED)
     sparing = -(-plan.draws * populations // MOST_POSTERIOR)
     sizing = -(-plan.draws * populations // (SPARING * MOST_LARGE))
+    piece = sampler.chunk()
+    gram, large = plan.accumulate(kept.gram, piece, drawn // (plan.length * plan.chunks))
+    batch = [*kept.batch, moves_of(piece)]
+    full = len(batch) == plan.chunks
+    return Kept(
+        plan,
+        gram,
+        g=[*kept.g, np.array(piece.log_likelihood[:, -drawn % plan.thinning :: plan.thinning])],
+        large=[*kept.large, large[:, :, ::sizing]],
+        moves=[*kept.moves, average(batch)] if full else kept.moves,
+        batch=[] if full else batch,
+        some=[*kept.some, Located(*(np.array(a[:, -drawn % thinning :: thinning]) for a in locate(piece)))],
+        last=[*kept.last, posterior_of(piece, -drawn % sparing, sparing)],
+        all=None if kept.all is None else [*kept.all, piece],
+        drawn=drawn + plan.length,
+        place=sampler.place,
+    )
 
-    def so_far() -> Run:
-        g = np.concatenate(traces, axis=1)
-        large = np.concatenate(sizes, axis=2)
-        return Run(sampler.ladder, plan, gram, g, large, moves, join(some), join_posterior(last))
 
-    for batch in range(plan.batches):
-        pieces = []
-        for _ in range(plan.chunks):
-            piece = sampler.chunk()
-            gram, large = plan.accumulate(gram, piece, batch)
-            sizes.append(large[:, :, ::sizing])
-            pieces.append(moves_of(piece))
-            traces.append(np.array(piece.log_likelihood[:, -drawn % plan.thinning :: plan.thinning]))
-            some.append(Located(*(np.array(a[:, -drawn % thinning :: thinning]) for a in locate(piece))))
-            last.append(posterior_of(piece, -drawn % sparing, sparing))
-            drawn += plan.length
-        moves.append(average(pieces))
-        on_batch(drawn, so_far)
-    return so_far()
+def _full_folds(kept: Kept) -> Run | None:
+    """Take the draws of full folds, of which there must be two to fit coefficients to one and apply them to another."""
+    plan = kept.plan
+    per_fold = plan.batches // len(kept.gram.second)
+    folds = len(kept.moves) // per_fold
+    if folds < 2:
+        return None
+    batches = folds * per_fold
+    number = -(-batches * plan.chunks * plan.length // plan.thinning)
+    gram = kept.gram._replace(
+        number=kept.gram.number[:batches], first=kept.gram.first[:batches], second=kept.gram.second[:folds]
+    )
+    made = kept.run()
+    return made._replace(
+        plan=replace(plan, batches=batches), gram=gram, g=made.g[:, :number], moves=made.moves[:batches]
+    )
 
 
 def run_of(draws: Draws, plan: Plan) -> Run:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,8 @@ from jax import Array
 
 from thermint import population as pop
 from thermint._runtime import require_float64
-from thermint.draws import Draws
+from thermint.devices import host, mesh_of, spread
+from thermint.draws import Draws, concatenate
 from thermint.frame import Frame
 from thermint.interop import as_model
 from thermint.kernels import Kernel, Params, hmc, mala, random_walk
@@ -22,24 +22,53 @@ from thermint.ladders import Ladder
 from thermint.model import Model, check_shapes
 from thermint.population import Population, Swap
 from thermint.priors import check_normalised
-from thermint.warmup import LONG, Advance, Rounds, Tuned, precision_factor_of, warmup
+from thermint.session import Session
+from thermint.warmup import LONG, Advance, Rounds, precision_factor_of, warmup
 
 FIRST_STEP = 0.5
 MALA_UP_TO = 15  # parameters
 
 
+class Place(NamedTuple):
+    """Where a sampler is, and what its warm-up has settled."""
+
+    ladder: Ladder
+    precision_factor: np.ndarray  # [rung, d, d]
+    frame: Frame
+    population: Population
+    iteration: int
+    evaluations: int  # of the likelihood, so far
+
+
 class Sampler:
     """A sampler after its warm-up. It knows where its chains are; nothing else of it changes any more."""
 
-    def __init__(self, model: Model, tuned: Tuned, step: Advance, evaluations: int, length: int, cost: int) -> None:
-        self.ladder: Ladder = tuned.ladder
-        self.frame: Frame = tuned.frame
-        self.last: Draws = tuned.draws  # of the warm-up
-        self.evaluations = evaluations  # of the likelihood, so far
+    def __init__(self, model: Model, step: Advance, place: Place, length: int, cost: int) -> None:
+        self.place = place
         self.length = length  # of a chunk
         self.cost = cost  # evaluations for one draw from all rungs and populations
-        self._model, self._tuned, self._step = model, tuned, step
-        self._population, self._iteration = tuned.population, tuned.iteration
+        self.last: Draws | None = None  # of the warm-up, if there was one
+        self._model, self._step = model, step
+
+    @property
+    def ladder(self) -> Ladder:
+        """Inverse temperatures."""
+        return self.place.ladder
+
+    @property
+    def frame(self) -> Frame:
+        """Moments of the warm-up's last round."""
+        return self.place.frame
+
+    @property
+    def evaluations(self) -> int:
+        """Of the likelihood, so far."""
+        return self.place.evaluations
+
+    @property
+    def populations(self) -> int:
+        """Independent replicas of the ladder."""
+        return len(self.place.population.log_step)
 
     def chunk(self) -> Draws:
         """Go on, and return what was drawn."""
@@ -48,8 +77,8 @@ class Sampler:
     @property
     def params(self) -> Params:
         """What the kernel was tuned to by the warm-up, [rung]."""
-        log_step = self._tuned.population.log_step[0]  # the same in all populations
-        return Params(jnp.exp(log_step), jnp.asarray(self._tuned.precision_factor))
+        log_step = jnp.asarray(self.place.population.log_step)[0]  # the same in all populations
+        return Params(jnp.exp(log_step), jnp.asarray(self.place.precision_factor))
 
     def descend(self, position: np.ndarray, gains: tuple[float, ...]) -> Draws:
         """Start chains at given positions, [population, rung, d], move all to the posterior, and return the last chunk.
@@ -57,18 +86,19 @@ class Sampler:
         Chains that come from everywhere and end in different modes show these, whatever weight each has on the way.
         Every chain tunes its own step, in each chunk by another gain.
         """
-        self._population = self._population._replace(state=pop.begin_at(self._model, position))
-        self.evaluations += position.shape[0] * pop.starts(self.ladder)
+        begun = self.place.population._replace(state=pop.begin_at(self._model, position))
+        spent = position.shape[0] * pop.starts(self.ladder)
+        self.place = self.place._replace(population=begun, evaluations=self.evaluations + spent)
         for gain in gains:
             draws = self._advance(np.ones_like(self.ladder), gain)
         return draws
 
     def _advance(self, ladder: Ladder, gain: float) -> Draws:
-        now, factor = self._population, self._tuned.precision_factor
-        stop = self._iteration + self.length
-        self._population, draws = self._step(now, factor, ladder, self._iteration, gain, stop)
-        self._iteration = stop
-        self.evaluations += self.length * self.cost
+        here = self.place
+        stop = here.iteration + self.length
+        population, draws = self._step(here.population, here.precision_factor, ladder, here.iteration, gain, stop)
+        spent = here.evaluations + self.length * self.cost
+        self.place = here._replace(population=population, iteration=stop, evaluations=spent)
         return draws
 
 
@@ -93,9 +123,10 @@ def make_sampler(
     rounds: Rounds = LONG,
     factor: np.ndarray | None = None,
     adapt_ladder: bool = False,
-    on_round: Callable[[int], None] = lambda iteration: None,
+    session: Session | None = None,
+    place: Place | None = None,
 ) -> Sampler:
-    """Warm up a sampler of chunks of ``length`` draws.
+    """Make a sampler of chunks of ``length`` draws, and warm it up.
 
     Args:
         model: the model.
@@ -108,23 +139,39 @@ def make_sampler(
         rounds: of the warm-up.
         factor: Cholesky factor of the covariance, [d, d], where it is known; else the warm-up finds that of each rung.
         adapt_ladder: let the warm-up move the rungs.
-        on_round: called with the number of iterations after each warm-up round.
+        session: is told of every step.
+        place: where a sampler with these arguments was before; it goes on from there, without a warm-up.
     """
+    session = session or Session()
     kernel = kernel or default_kernel(model)
     own_metric = getattr(kernel, "own_metric", False)
     if not own_metric:
         model = replace(model, metric=None)  # nobody needs it
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(populations))
-    states, deviation = pop.start(model, keys, ladder, check=factor is None)
-    advance = partial(pop.advance, keys, model=model, kernel=kernel, swap=swap, length=length)
+    mesh = mesh_of(populations)
+    own_keys = spread(keys, mesh)
+    advance = partial(pop.advance, model=model, kernel=kernel, swap=swap, length=length, mesh=mesh)
+    cost = getattr(kernel, "evaluations", 1) * populations * len(ladder)
 
     def step(
         now: Population, precision_factor: np.ndarray, ladder: Ladder, iteration: int, gain: float, stop: int
     ) -> tuple[Population, Draws]:
-        numbers = np.int64(iteration), np.float64(gain), np.int64(stop)
-        result = advance(now, precision_factor, jnp.asarray(ladder), *numbers)
-        return jax.block_until_ready(result)  # see Plan.accumulate
+        pieces: list[Draws] = []
 
+        def piece(number: int) -> tuple[Population, Draws]:
+            numbers = np.int64(iteration), np.float64(gain), np.int64(iteration + number)
+            population, draws = advance(own_keys, spread(now, mesh), precision_factor, ladder, *numbers)
+            return population, host(draws).block(0, number)
+
+        while iteration < stop:
+            now, draws = session.step(piece, stop - iteration, cost)
+            iteration += draws.log_prior.shape[1]
+            pieces.append(draws)
+        return now, concatenate(pieces)
+
+    if place is not None:
+        return Sampler(model, step, place, length, cost)
+    states, deviation = pop.start(model, keys, ladder, check=factor is None)
     start = pop.begin(states, jnp.full((populations, len(ladder)), np.log(FIRST_STEP)))
     first = np.diag(1 / deviation) if factor is None else precision_factor_of(factor)
     for tuned in warmup(
@@ -138,12 +185,15 @@ def make_sampler(
         adapt_covariance=factor is None,
         adapt_ladder=adapt_ladder,
     ):
-        on_round(tuned.iteration)
+        session.bar.iterated(tuned.iteration)
+        session.stop_if_asked()
 
-    cost = getattr(kernel, "evaluations", 1) * populations * len(ladder)
     looks = 3 if factor is None and model.differentiable else 1  # at every start; see `population.start`
-    spent = tuned.chunks * length * cost + populations * pop.starts(ladder) * looks
-    return Sampler(model, tuned, step, spent, length, cost)
+    spent = tuned.iteration * cost + populations * pop.starts(ladder) * looks
+    place = Place(tuned.ladder, tuned.precision_factor, tuned.frame, tuned.population, tuned.iteration, spent)
+    sampler = Sampler(model, step, place, length, cost)
+    sampler.last = tuned.draws
+    return sampler
 
 
 def default_kernel(model: Model) -> Kernel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,8 +28,8 @@ from thermint.model import score as tempered_score
 from thermint.population import Swap
 from thermint.quadrature import lobatto
 from thermint.reference import Mixture, fit, with_reference
-from thermint.run import Run
 from thermint.sampler import Sampler, make_sampler
+from thermint.session import Session
 from thermint.warmup import SHORT, STEPS_ONLY
 
 SCOUT_RUNGS = 16
@@ -79,7 +79,7 @@ def scout(
     kernel: Kernel | None,
     swap: Swap,
     key: Array,
-    on_round: Callable[[int], None],
+    session: Session,
 ) -> Scout:
     """Run the prior path briefly, on a ladder that moves to where it is needed."""
     sampler = make_sampler(
@@ -92,7 +92,7 @@ def scout(
         key=key,
         rounds=SHORT,
         adapt_ladder=True,
-        on_round=on_round,
+        session=session,
     )
     draws = concatenate([sampler.chunk() for _ in range(SCOUT_DRAWS // SCOUT_CHUNK)])
     g = np.asarray(draws.log_likelihood)
@@ -262,13 +262,11 @@ def lost(chains: Chains, found: np.ndarray) -> np.ndarray:
 
 
 class Settled(NamedTuple):
-    """A path that starts close to the posterior, warmed up."""
+    """A path that starts close to the posterior."""
 
     mixture: Mixture
-    kernel: Kernel
-    sampler: Sampler
-    frame: Frame
-    evaluations: int  # of all that led there but the sampler's own
+    ladder: Ladder
+    evaluations: int = 0  # of all that led there
 
 
 def settle(
@@ -282,7 +280,7 @@ def settle(
     kernel: Kernel | None,
     swap: Swap,
     key: Array,
-    on_round: Callable[[int], None],
+    session: Session,
 ) -> Settled:
     """Fit a reference to draws of the posterior, run its path, fit again to what that found, until it is close.
 
@@ -296,18 +294,19 @@ def settle(
         kernel: the move within a rung; by default mala, or mmala where the reference has several components.
         swap: the move between rungs.
         key: all randomness derives from it.
-        on_round: called with the number of iterations after each warm-up round.
+        session: is told of every step.
     """
     rungs = ladder if ladder is not None else ladders.lobatto(RUNGS[0])
-    options: dict[str, Any] = {"length": length, "populations": populations, "swap": swap, "on_round": on_round}
+    options: dict[str, Any] = {"length": length, "populations": populations, "swap": swap, "session": session}
     evaluations, distance = 0, np.inf
     mixture = _fit(model, chains.position, chains.score)
     gifts = MOST_GIVEN_BACK if mixture.components > 1 else 0
     for pilot in range(MOST_PILOTS):
-        warm = _warm_up(model, mixture, rungs, kernel, key=jax.random.fold_in(key, pilot), **options)
-        pieces = concatenate([warm.sampler.chunk() for _ in range(-(-PILOT_DRAWS // length))]).block(0, PILOT_DRAWS)
-        evaluations += warm.sampler.evaluations
-        found = join([locate(warm.sampler.last), locate(pieces)])
+        sampler = warm_up(model, mixture, rungs, kernel, key=jax.random.fold_in(key, pilot), **options)
+        assert sampler.last is not None
+        pieces = concatenate([sampler.chunk() for _ in range(-(-PILOT_DRAWS // length))]).block(0, PILOT_DRAWS)
+        evaluations += sampler.evaluations
+        found = join([locate(sampler.last), locate(pieces)])
         position, score = _posterior(found, rungs)
         before, distance = distance, float(found.g[..., -1].mean() - found.g[..., 0].mean())
         if gifts and np.sum(missing := lost(chains, position)) >= FEWEST_LOST:
@@ -319,8 +318,7 @@ def settle(
             break
     if ladder is None:
         rungs = _enough(found.g, rungs, tolerance)
-    warm = _warm_up(model, mixture, rungs, kernel, key=jax.random.fold_in(key, MOST_PILOTS), **options)
-    return warm._replace(evaluations=evaluations)
+    return Settled(mixture, rungs, evaluations)
 
 
 def _joined(many: tuple[np.ndarray, ...], few: tuple[np.ndarray, ...]) -> Iterator[np.ndarray]:
@@ -335,11 +333,11 @@ def _joined(many: tuple[np.ndarray, ...], few: tuple[np.ndarray, ...]) -> Iterat
 
 
 def refit(
-    model: Model, run: Run, *, ladder: Ladder | None, tolerance: float, kernel: Kernel | None, **options: Any
+    model: Model, g: np.ndarray, run_on: Ladder, some: Located, *, ladder: Ladder | None, tolerance: float
 ) -> Settled:
-    """Fit the reference to the posterior draws of a run on its path; other arguments as for `settle`."""
-    rungs = ladder if ladder is not None else _enough(run.g, run.ladder, tolerance)
-    return _warm_up(model, _fit(model, *_posterior(run.some, run.ladder)), rungs, kernel, **options)
+    """Fit the reference again, to draws of a run on its path; ``ladder`` and ``tolerance`` as for `settle`."""
+    rungs = ladder if ladder is not None else _enough(g, run_on, tolerance)
+    return Settled(_fit(model, *_posterior(some, run_on)), rungs)
 
 
 def _fit(model: Model, position: np.ndarray, score: np.ndarray) -> Mixture:
@@ -366,12 +364,16 @@ def _posterior(found: Located, ladder: Ladder) -> tuple[np.ndarray, np.ndarray]:
     return position.reshape(1, -1, d)[:, chosen], score.reshape(1, -1, d)[:, chosen]
 
 
-def _warm_up(model: Model, mixture: Mixture, ladder: Ladder, kernel: Kernel | None, **options: Any) -> Settled:
-    """Warm up on the path from a mixture; where this has several components, each has its own metric."""
-    kernel = kernel or (mala if mixture.components == 1 else mmala)
+def warm_up(model: Model, mixture: Mixture, ladder: Ladder, kernel: Kernel | None, **options: Any) -> Sampler:
+    """Warm up on the path from a mixture, unless there is a place to go on from; options as for `make_sampler`."""
     path = with_reference(model, mixture)
-    sampler = make_sampler(path, ladder, kernel=kernel, rounds=STEPS_ONLY, factor=overall_factor(mixture), **options)
-    return Settled(mixture, kernel, sampler, reference_frame(mixture, sampler.frame), 0)
+    kernel = kernel or kernel_for(mixture)
+    return make_sampler(path, ladder, kernel=kernel, rounds=STEPS_ONLY, factor=overall_factor(mixture), **options)
+
+
+def kernel_for(mixture: Mixture) -> Kernel:
+    """Choose mala, or mmala where the reference has several components: each then has its own metric."""
+    return mala if mixture.components == 1 else mmala
 
 
 def overall_factor(mixture: Mixture) -> np.ndarray:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from thermint.devices import host
 from thermint.diagnostics import swap_rates
 from thermint.draws import Draws, concatenate
 from thermint.frame import Frame, frame_of
@@ -31,7 +33,6 @@ class Tuned(NamedTuple):
     ladder: Ladder
     draws: Draws  # of the last round
     iteration: int
-    chunks: int  # made so far
 
     @property
     def frame(self) -> Frame:
@@ -58,23 +59,23 @@ def warmup(
         precision_factor: a first guess, or the last word, [rung, d, d].
         ladder: likewise.
         advance: makes a chunk.
-        chunk: number of iterations that ``advance`` makes.
+        chunk: number of iterations that ``advance`` makes at most.
         rounds: lengths and gains.
         rescale: whether step sizes are in units of the adapted covariance, so that they change when it does.
         adapt_covariance: take the precision from the draws of each round.
         adapt_ladder: move the rungs after each round but the last two, until swaps are rejected equally often.
     """
-    iteration = chunks = 0
+    iteration = 0
     for number, (length, gain) in enumerate(rounds, start=1):
         pieces = []
-        stop = iteration + length
-        for first in range(iteration, stop, chunk):
+        edges = [*range(iteration, iteration + length, chunk), iteration + length]
+        for first, stop in pairwise(edges):
             population, piece = advance(population, precision_factor, ladder, first, gain, stop)
             pieces.append(piece)
-        draws = concatenate(pieces).block(0, length)
-        iteration, chunks = stop, chunks + len(pieces)
+        draws = concatenate(pieces)
+        iteration += length
         # Step sizes wandered apart from population to population; go on from their geometric mean.
-        log_step = np.asarray(population.log_step).mean(axis=0)
+        log_step = host(population.log_step).mean(axis=0)
         if adapt_covariance:
             previous, precision_factor = precision_factor, precision_factor_of(frame_of(draws).factor[:, 0])
             if rescale:  # the same steps in the new units
@@ -85,7 +86,7 @@ def warmup(
             nearest = np.interp(moved, ladder, np.arange(len(ladder))).round().astype(int)
             ladder, precision_factor, log_step = moved, precision_factor[nearest], log_step[nearest]
         population = population._replace(log_step=jnp.broadcast_to(log_step, population.log_step.shape))
-        yield Tuned(population, precision_factor, ladder, draws, iteration, chunks)
+        yield Tuned(population, precision_factor, ladder, draws, iteration)
 
 
 def precision_factor_of(factor: np.ndarray) -> np.ndarray:

@@ -226,6 +226,7 @@ def paper_draws(task: Task) -> Draws:
     burn_in = _burn_in(task.draws)
     length = min(CHUNK, -(-(burn_in + task.draws) // 2))
     pilot = tuned(task.application, task.model, LONG if task.draws >= FEWEST_DRAWS else QUICK_ROUNDS, length)
+    assert pilot.last is not None
     params, places = pilot.params, np.asarray(pilot.last.position)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(REPLICATE_SEED), task.model), task.draws)
     keys = jax.vmap(partial(jax.random.fold_in, key))(np.asarray(task.replicates))
@@ -245,6 +246,7 @@ def paper_draws(task: Task) -> Draws:
             jnp.asarray(pilot.ladder),
             np.int64(iteration),
             np.float64(0.0),
+            np.int64(iteration + length),
             model=model,
             kernel=mmala,
             swap=random_pairs,

@@ -1,0 +1,108 @@
+"""Where populations run: side by side on the devices of JAX, of one process or of several.
+
+By default every core that this process may use is a device (see `_runtime`); accelerators go before cores. Populations
+never see each other, so that nothing is exchanged between devices but the draws, which every process gets.
+
+Populations run in groups, and a device takes one group after the other. A group is small and always the same, so that
+every device runs the same program on the same shapes: how many devices there are changes no bit of the draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+T = TypeVar("T")
+
+AXIS = "population"
+
+
+def group_of(populations: int) -> int:
+    """Return how many populations run as one: two share the cost of starting every operation."""
+    return 2 if populations % 2 == 0 else 1
+
+
+def mesh_of(populations: int) -> Mesh | None:
+    """Choose devices so that all have as many groups of populations to run; None where that is one device.
+
+    Raises:
+        ValueError: there are several processes, and the populations cannot be shared between them.
+    """
+    groups, processes = populations // group_of(populations), jax.process_count()
+    if groups % processes:
+        raise ValueError(
+            f"populations = {populations} cannot be shared by {processes} processes, which take two each, or more: "
+            f"give populations={2 * processes * max(1, round(populations / (2 * processes)))}."
+        )
+    if processes == 1 and jax.config.jax_default_device is not None:  # type: ignore[attr-defined]
+        return None  # the user has chosen one
+    own: dict[int, list[jax.Device]] = {}
+    for device in jax.devices():
+        own.setdefault(device.process_index, []).append(device)
+    most = min(len(devices) for devices in own.values())
+    used = max(k for k in range(1, most + 1) if groups // processes % k == 0)
+    chosen = [device for process in sorted(own) for device in own[process][:used]]
+    return None if len(chosen) == 1 else Mesh(np.array(chosen), (AXIS,))
+
+
+def spread(tree: T, mesh: Mesh | None) -> T:
+    """Put arrays [population, ...], the same in every process, where their populations run."""
+    if mesh is None:
+        return tree
+    sharding = NamedSharding(mesh, PartitionSpec(AXIS))
+    if jax.process_count() == 1:
+        return jax.device_put(tree, sharding)
+
+    def one(a: jax.Array) -> jax.Array:
+        if isinstance(a, jax.Array) and not a.is_fully_addressable:
+            return a  # there already
+        if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(one(jax.random.key_data(a)))
+        there = np.asarray(a)
+        return jax.make_array_from_callback(there.shape, sharding, lambda index: there[index])
+
+    return jax.tree.map(one, tree)
+
+
+def host(tree: T) -> T:
+    """Bring arrays to this process as NumPy's, whatever process made which part."""
+    if jax.process_count() == 1:
+        return jax.tree.map(np.asarray, tree)
+    from jax.experimental.multihost_utils import process_allgather
+
+    def one(a: jax.Array) -> np.ndarray:
+        local = not isinstance(a, jax.Array) or a.is_fully_addressable
+        return np.asarray(a if local else process_allgather(a, tiled=True))
+
+    return jax.tree.map(one, tree)
+
+
+def agreed(value: float) -> float:
+    """Return the first process's number in all of them: clocks differ, decisions must not."""
+    if jax.process_count() == 1:
+        return value
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
+    return float(broadcast_one_to_all(np.float64(value)))
+
+
+def is_first() -> bool:
+    """Say whether this is the process that writes and reports."""
+    return jax.process_index() == 0
+
+
+def share_bytes(make: Callable[[], bytes]) -> bytes:
+    """Make some bytes in the first process, and return them in all."""
+    own = make() if is_first() else b""
+    if jax.process_count() == 1:
+        return own
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
+    buffer = np.zeros(int(agreed(len(own))), dtype=np.uint8)
+    if is_first():
+        buffer[:] = np.frombuffer(own, dtype=np.uint8)
+    return np.asarray(broadcast_one_to_all(buffer)).tobytes()

@@ -1,0 +1,419 @@
+"""The two paths to an answer, from the prior and from a fitted reference, in rounds until it is precise enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from thermint import diagnostics, ladders
+from thermint._runtime import jit
+from thermint.devices import agreed, mesh_of
+from thermint.draws import Draws, Located
+from thermint.frame import Frame
+from thermint.kernels import Kernel
+from thermint.ladders import Ladder
+from thermint.memory import free, kept_bytes, printed
+from thermint.model import Model
+from thermint.options import name_of
+from thermint.plan import FOLDS, Plan, batched, chunk_length, make_plan
+from thermint.population import Swap
+from thermint.quadrature import RULES
+from thermint.result import Evidence, Posterior
+from thermint.run import Kept, Run, run
+from thermint.sampler import Place, Sampler, default_kernel, make_sampler
+from thermint.scouting import (
+    MOST_PILOTS,
+    RUNGS,
+    Scout,
+    Settled,
+    kernel_for,
+    reference_frame,
+    refit,
+    scout,
+    settle,
+    warm_up,
+)
+from thermint.session import Session
+from thermint.summary import summarise
+
+TOLERANCE = 1e-4  # quadrature error to aim at on the fitted path, in nats, where no target error is given
+PRIOR_TOLERANCE = 1e-3  # on the prior path
+MOST_ROUNDS = 16
+
+
+class OutOfBudgetError(ValueError):
+    """More evaluations are needed than allowed."""
+
+
+class Round(NamedTuple):
+    """What a round leaves behind: an answer, and what the next one starts from."""
+
+    number: int
+    result: Evidence  # its posterior and draws are the path's own
+    g: np.ndarray  # log likelihood, [population, draw, rung]
+    some: Located  # of its draws
+    planned: int  # draws of each rung and population
+    spent: int  # evaluations, in this round
+    seconds: float  # likewise
+    place: Place  # of the sampler, at its end
+
+
+class Begun(NamedTuple):
+    """A round that can start."""
+
+    sampler: Sampler
+    frame: Frame
+    plan: Plan
+    spent: int  # evaluations before this sampler's own
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The options of one call of `evidence`, and the two ways to an answer."""
+
+    model: Model
+    ladder: Ladder | None
+    kernel: Kernel | None
+    swap: Swap
+    degree: int | str
+    rule: str | None
+    crossfit: bool
+    draws: int
+    populations: int
+    target_error: float | None
+    max_evaluations: int | None
+    max_seconds: float | None
+    keep_draws: bool
+    seed: int
+    session: Session
+
+    def scout(self) -> Scout:
+        """Run the prior path briefly."""
+        self.session.bar.phase("looking for the posterior")
+        return self.session.journal.stage(
+            "scout",
+            lambda: scout(
+                self.model,
+                populations=self.populations,
+                kernel=self.kernel,
+                swap=self.swap,
+                key=self._key(0),
+                session=self.session,
+            ),
+        )
+
+    def prior_path(self, scouted: Scout | None, spent: int = 0) -> Evidence:
+        """Run the path from the prior, on the ladder given or one that the scout's draws ask for."""
+        ladder = self.ladder
+        if ladder is None:
+            if scouted is None:
+                scouted = self.scout()
+                spent = scouted.evaluations
+            ladder = self.session.journal.stage("prior ladder", lambda: self._adapted(scouted.draws))
+        kernel = self.kernel or default_kernel(self.model)
+        settings = self._settings("prior", kernel)
+        first = self._affordable(spent, len(ladder), kernel)
+        length = self.session.journal.stage("prior length", lambda: self._length(first))
+        sampler: Sampler | None = None
+
+        def begin(done: Round | None, kept: Kept | None) -> Begun:
+            nonlocal sampler
+            if sampler is None:
+                self.session.bar.phase("warm-up")
+                sampler = make_sampler(
+                    self.model,
+                    ladder,
+                    length=length,
+                    populations=self.populations,
+                    kernel=kernel,
+                    swap=self.swap,
+                    key=self._key(1),
+                    session=self.session,
+                    place=kept.place if kept else done.place if done else None,
+                )
+            plan = self.plan(ladder, 2 * done.planned if done else first, length=length)
+            return Begun(sampler, sampler.frame, plan, spent, settings)
+
+        return self._until_precise("prior", begin)
+
+    def _adapted(self, draws: Draws) -> Ladder:
+        """Choose the ladder of the prior path by draws of the scout."""
+        tolerance = PRIOR_TOLERANCE if self.target_error is None else self.target_error / 4
+        variance = np.asarray(draws.log_likelihood).var(axis=(0, 1))
+        return ladders.adapted({"t": draws.ladder, "variance": variance}, tolerance)
+
+    def fitted_path(self, scouted: Scout) -> Evidence:
+        """Run the path from a reference fitted to the posterior, which is fitted again between rounds."""
+        journal = self.session.journal
+        length = journal.stage("fitted length", lambda: self._fitted_length(scouted.evaluations))
+        tolerance = TOLERANCE if self.target_error is None else self.target_error / 10
+
+        def settled(done: Round | None) -> Settled:
+            if done:
+                self.session.bar.phase("fitting the reference again")
+                return refit(self.model, done.g, done.place.ladder, done.some, ladder=self.ladder, tolerance=tolerance)
+            self.session.bar.phase("fitting a reference")
+            return settle(
+                self.model,
+                scouted.chains,
+                ladder=self.ladder,
+                tolerance=tolerance,
+                length=length,
+                populations=self.populations,
+                kernel=self.kernel,
+                swap=self.swap,
+                key=self._key(1),
+                session=self.session,
+            )
+
+        def begin(done: Round | None, kept: Kept | None) -> Begun:
+            number = done.number + 1 if done else 1
+            journal.forget(f"fitted reference {number - 1}")
+            mixture, ladder, evaluations = journal.stage(f"fitted reference {number}", lambda: settled(done))
+            kernel = self.kernel or kernel_for(mixture)
+            sampler = warm_up(
+                self.model,
+                mixture,
+                ladder,
+                self.kernel,
+                length=length,
+                populations=self.populations,
+                swap=self.swap,
+                # As many as there are rounds, and before them pilots.
+                key=self._key(number) if done else jax.random.fold_in(self._key(1), MOST_PILOTS),
+                session=self.session,
+                place=kept.place if kept else None,
+            )
+            spent = (done.result if done else scouted).evaluations + evaluations
+            cost = spent + sampler.evaluations, len(ladder), kernel
+            room = self._room(*cost)
+            # The new ladder may have more rungs than the one by which the cost of this round was judged.
+            draws = int(min(2 * done.planned, max(room, 2 * FOLDS))) if done else self._affordable(*cost)
+            plan = self.plan(ladder, draws, mixture.components, length)
+            if plan.draws > room and plan.chunks > 1:
+                plan = replace(plan, chunks=plan.chunks - 1)  # rounded up: down, where the budget has no room for that
+            settings = self._settings("fitted", kernel) | {"components": mixture.components, "freedom": mixture.freedom}
+            return Begun(sampler, reference_frame(mixture, sampler.frame), plan, spent, settings)
+
+        return self._until_precise("fitted", begin)
+
+    def _until_precise(self, path: str, begin: Callable[[Round | None, Kept | None], Begun]) -> Evidence:
+        """Go on until the error is the one asked for or the budget is used up; the last round is the answer."""
+        journal = self.session.journal
+        done: Round | None = journal.get(f"{path} round")
+        while True:
+            if done:
+                reason = self._reason_to_stop(done)
+                if reason is not None:
+                    return self._named(warned(done.result, reason) if reason else done.result)
+            kept: Kept | None = journal.get(f"{path} draws")
+            begun = begin(done, kept)
+            plan = kept.plan if kept else begun.plan
+            self._check_memory(begun)
+            self.session.bar.phase("sampling")
+            self.session.bar.spent = begun.spent
+            made = run(
+                begun.sampler, begun.frame, plan, self.session, stage=f"{path} draws", keep_draws=self.keep_draws
+            )
+            if made is None or made.plan.draws < plan.draws:
+                return self._interrupted(done, made, begun, plan)
+            done = self._done(done, made, begun)
+            journal.forget(f"{path} draws")
+            journal.put(f"{path} round", done)
+            journal.write()
+            self.session.bar.round(done.number, done.result)
+
+    def _done(self, previous: Round | None, made: Run, begun: Begun) -> Round:
+        """Turn the draws of a round into an answer."""
+        number = previous.number + 1 if previous else 1
+        evaluations = begun.spent + begun.sampler.evaluations
+        result = summarise(
+            made,
+            method="auto" if self.rule is None else "cti",
+            evaluations=evaluations,
+            begin=self.session.begin,
+            settings=begun.settings | {"rounds": number},
+        )
+        if previous:
+            result = _compared(previous.result, result)
+        if begun.settings["reference"] == "fitted" and self.model.differentiable:
+            narrowness = diagnostics.narrowness(made.some.score[:, :, made.ladder >= 0.5], made.gram.frame)
+            narrow = diagnostics.narrow_warnings(narrowness, self.model.parameter_names)
+            result = replace(result, warnings=(*narrow, *result.warnings))
+        result = replace(result, posterior=made.posterior, draws=made.draws)
+        before = previous.result if previous else None
+        return Round(
+            number,
+            result,
+            made.g,
+            made.some,
+            planned=made.plan.draws,
+            spent=evaluations - (before.evaluations if before else 0),
+            seconds=result.seconds - (before.seconds if before else 0.0),
+            place=begun.sampler.place,
+        )
+
+    def _reason_to_stop(self, done: Round) -> str | None:
+        """Say why there is no further round: in words, "" if the answer is as good as it was to be, None to go on."""
+        error, number = done.result.standard_error, done.number
+        if self.target_error is None or error <= self.target_error:
+            return ""
+        elapsed = agreed(self.session.journal.seconds)
+        bytes_needed = kept_bytes(2 * done.planned, self.populations, len(done.place.ladder), self.model.dimension)
+        reasons = {
+            "Ctrl-C": self.session.stopping,
+            f"max_evaluations = {self.max_evaluations}": self.max_evaluations is not None
+            and done.result.evaluations + 2 * done.spent > self.max_evaluations,
+            f"max_seconds = {self.max_seconds:g}" if self.max_seconds else "": self.max_seconds is not None
+            and elapsed + 2 * agreed(done.seconds) > self.max_seconds,
+            f"{MOST_ROUNDS} rounds": number >= MOST_ROUNDS,
+            "the ladder given, whose quadrature error is larger": self.ladder is not None
+            and done.result.quadrature_error > self.target_error,
+            f"keep_draws, for which the next round would need {printed(bytes_needed)}": self.keep_draws
+            and bytes_needed > free(),
+        }
+        held = [reason for reason, holds in reasons.items() if holds]
+        if not held:
+            return None
+        return (
+            f"target_error = {self.target_error:g} was not reached: the error is {error:.2g}, and what ended the run "
+            f"was {held[0]}."
+        )
+
+    def _interrupted(self, done: Round | None, made: Run | None, begun: Begun, plan: Plan) -> Evidence:
+        """Return the best answer that there is when the user wants one."""
+        answers = [done] if done else []
+        if made is not None:
+            answers.append(self._done(done, made, begun))
+        if not answers:
+            self.session.stop_if_asked()
+        best = min(answers, key=lambda one: one.result.standard_error)
+        drawn = made.plan.draws if made else 0
+        said = f"stopped by Ctrl-C in round {done.number + 1 if done else 1}, "
+        said += f"after {drawn} of {plan.draws} draws." if best is not done else "so that this is the round before."
+        if self.session.journal.path is not None:
+            said += f" The same call goes on from {self.session.journal.path}."
+        return self._named(warned(best.result, said))
+
+    def _check_memory(self, begun: Begun) -> None:
+        """Say how much all draws will take, and refuse to keep more than there is room for."""
+        if not self.keep_draws:
+            return
+        rungs, dimension = len(begun.sampler.ladder), self.model.dimension
+        need, room = kept_bytes(begun.plan.draws, self.populations, rungs, dimension), free()
+        if need > room:
+            raise ValueError(
+                f"keep_draws = True would take {printed(need)} for {begun.plan.draws} draws of {self.populations} "
+                f"populations at {rungs} rungs, and {printed(room)} are left. Use fewer draws, or keep_draws=False."
+            )
+        self.session.bar.say(f"keep_draws takes {printed(need)} for this round")
+
+    def _named(self, result: Evidence) -> Evidence:
+        """Give posterior draws the model's own names and values, and the model's prior instead of the path's."""
+        path = result.posterior
+        assert path is not None
+        values, log_prior = jax.tree.map(np.asarray, _own(path.values["theta"], model=self.model))
+        log_likelihood = path.log_likelihood + path.log_prior - log_prior
+        return replace(result, posterior=Posterior(values, log_likelihood, log_prior, path.acceptance))
+
+    def plan(self, ladder: Ladder | None, draws: int, components: int = 1, length: int | None = None) -> Plan:
+        """Plan a round; without a ladder, for two rungs, which refuses what no number of them could do."""
+        return make_plan(
+            draws=draws,
+            populations=self.populations,
+            rungs=2 if ladder is None else len(ladder),
+            dimension=self.model.dimension,
+            degree=self.degree,
+            rule=rule_of(self.rule, ladder),
+            crossfit=self.crossfit,
+            components=components,
+            length=length,
+        )
+
+    def _fitted_length(self, spent: int) -> int:
+        """Choose the length of a chunk on the fitted path."""
+        length = self._length(self._affordable(spent, RUNGS[0], self.kernel))
+        return length if self.max_evaluations is None else -(-length // 4)  # smaller pieces fit a budget better
+
+    def _length(self, draws: int) -> int:
+        return chunk_length(batched(draws, self.populations)[1])
+
+    def _affordable(self, spent: int, rungs: int, kernel: Kernel | None) -> int:
+        """Return how many draws the first round may have; at least what an error bar takes."""
+        draws = self._room(spent, rungs, kernel)
+        if draws < 2 * FOLDS:
+            raise OutOfBudgetError(
+                f"max_evaluations = {self.max_evaluations} is too few: finding the posterior took {spent}, and {rungs} "
+                f"rungs of {self.populations} populations leave {max(draws, 0):.0f} draws each. Give more, or fewer "
+                "populations."
+            )
+        return int(min(self.draws, draws))
+
+    def _room(self, spent: int, rungs: int, kernel: Kernel | None) -> float:
+        """Return how many draws of every rung and population the evaluations that are left allow."""
+        if self.max_evaluations is None:
+            return np.inf
+        return (self.max_evaluations - spent) // (self.populations * rungs * getattr(kernel, "evaluations", 1))
+
+    def _key(self, stage: int) -> jax.Array:
+        return jax.random.fold_in(jax.random.key(self.seed), stage)
+
+    def _settings(self, reference: str, kernel: Kernel) -> dict[str, Any]:
+        mesh = mesh_of(self.populations)
+        return {
+            "reference": reference,
+            "kernel": name_of(kernel),
+            "swap": name_of(self.swap),
+            "gradients": self.model.differentiable,
+            "seed": self.seed,
+            "target_error": self.target_error,
+            "parameters": list(self.model.parameter_names),
+            "devices": 1 if mesh is None else mesh.size,
+            "versions": {package: version(package) for package in ("thermint", "jax")},
+        }
+
+
+@jit()
+def _own(position: jax.Array, *, model: Model) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Name the values at positions [population, draw, d], and compute the model's log prior there."""
+
+    def at(theta: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
+        named = dict(zip(model.names, theta, strict=True)) if model.names else {"theta": theta}
+        return model.constrain(theta) if model.constrain else named, model.log_prior(theta)
+
+    return jax.vmap(jax.vmap(at))(position)
+
+
+def _compared(previous: Evidence, result: Evidence) -> Evidence:
+    """Warn where two rounds differ by more than their errors explain."""
+    apart = abs(previous.log_evidence - result.log_evidence)
+    error = np.hypot(previous.standard_error, result.standard_error)
+    if apart <= 5 * error:
+        return result
+    said = (
+        f"the last two rounds differ by {apart:.2g}, {apart / error:.0f} standard errors: the error is too small. "
+        "Parts of the posterior are visited rarely; increase draws or populations."
+    )
+    return warned(result, said)
+
+
+def warned(result: Evidence, warning: str) -> Evidence:
+    """Put a warning before the others."""
+    return replace(result, warnings=(warning, *result.warnings))
+
+
+def rule_of(rule: str | None, ladder: Ladder | None) -> str:
+    """Name the rule for a ladder (None if it will be chosen to suit the rule), or refuse one that does not suit it."""
+    if rule is None:
+        return "lobatto" if ladder is not None and len(ladder) > 2 and ladders.is_lobatto(ladder) else "second-order"
+    if rule not in RULES:
+        raise ValueError(f"rule = {rule!r}: it must be one of {', '.join(map(repr, RULES))}.")
+    if ladder is not None:
+        RULES[rule](ladder)
+    return rule
