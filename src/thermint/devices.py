@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -51,15 +52,24 @@ def mesh_of(populations: int) -> Mesh | None:
 
 def spread(tree: T, mesh: Mesh | None) -> T:
     """Put arrays [population, ...], the same in every process, where their populations run."""
+    return _put(tree, mesh, PartitionSpec(AXIS))
+
+
+def repeat(tree: T, mesh: Mesh | None) -> T:
+    """Put arrays, the same in every process, on every device."""
+    return _put(tree, mesh, PartitionSpec())
+
+
+def _put(tree: T, mesh: Mesh | None, spec: PartitionSpec) -> T:
     if mesh is None:
-        return tree
-    sharding = NamedSharding(mesh, PartitionSpec(AXIS))
-    if jax.process_count() == 1:
-        return jax.device_put(tree, sharding)
+        return jax.tree.map(jnp.asarray, tree)
+    sharding = NamedSharding(mesh, spec)
 
     def one(a: jax.Array) -> jax.Array:
-        if isinstance(a, jax.Array) and not a.is_fully_addressable:
+        if isinstance(a, jax.Array) and a.sharding == sharding:
             return a  # there already
+        if jax.process_count() == 1:
+            return jax.device_put(a, sharding)
         if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(one(jax.random.key_data(a)))
         there = np.asarray(a)

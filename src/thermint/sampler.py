@@ -13,7 +13,7 @@ from jax import Array
 
 from thermint import population as pop
 from thermint._runtime import require_float64
-from thermint.devices import host, mesh_of, spread
+from thermint.devices import host, mesh_of, repeat, spread
 from thermint.draws import Draws, concatenate
 from thermint.frame import Frame
 from thermint.interop import as_model
@@ -150,17 +150,23 @@ def make_sampler(
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(populations))
     mesh = mesh_of(populations)
     own_keys = spread(keys, mesh)
-    advance = partial(pop.advance, model=model, kernel=kernel, swap=swap, length=length, mesh=mesh)
+    here = repeat(model, mesh)
+    advance = partial(pop.advance, model=here, kernel=kernel, swap=swap, length=length, mesh=mesh)
     cost = getattr(kernel, "evaluations", 1) * populations * len(ladder)
+
+    settled: tuple[Any, Any, Any] = (None, None, None)  # the last metric and ladder, and both on the devices
 
     def step(
         now: Population, precision_factor: np.ndarray, ladder: Ladder, iteration: int, gain: float, stop: int
     ) -> tuple[Population, Draws]:
         pieces: list[Draws] = []
+        nonlocal settled
+        if settled[0] is not precision_factor or settled[1] is not ladder:
+            settled = precision_factor, ladder, repeat((precision_factor, ladder), mesh)
 
         def piece(number: int) -> tuple[Population, Draws]:
             numbers = np.int64(iteration), np.float64(gain), np.int64(iteration + number)
-            population, draws = advance(own_keys, spread(now, mesh), precision_factor, ladder, *numbers)
+            population, draws = advance(own_keys, spread(now, mesh), *settled[2], *numbers)
             return population, host(draws).block(0, number)
 
         while iteration < stop:
