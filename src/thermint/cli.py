@@ -1,4 +1,4 @@
-"""The command line: ``thermint evidence MODEL`` and ``thermint paper``."""
+"""The command line: ``thermint evidence MODEL``, ``thermint resume FILE`` and ``thermint paper``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -40,23 +40,85 @@ def main() -> None:
     """Bayesian model evidence with an error bar you can bet on."""
 
 
+ModelName = Annotated[
+    str, typer.Argument(help=f"FILE.py:NAME (the file is Python, and is run), or one of {', '.join(BUILT_IN)}.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print all fields of the result as JSON.")]
+TargetError = Annotated[float | None, typer.Option(help="Standard error to reach, by rounds of doubling length.")]
+MaxEvaluations = Annotated[int | None, typer.Option(help="Of the likelihood, at most.")]
+MaxSeconds = Annotated[float | None, typer.Option(help="No round begins that would end later.")]
+
+
 @app.command()
 def evidence(
-    model: Annotated[str, typer.Argument(help=f"FILE.py:NAME (the file is run), or one of {', '.join(BUILT_IN)}.")],
+    model: ModelName,
     seed: Annotated[int, typer.Option(help="The same seed gives the same answer.")] = 0,
     draws: Annotated[int, typer.Option(help="Draws per rung and population, after warm-up.")] = 1000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all fields of the result as JSON.")] = False,
+    target_error: TargetError = None,
+    max_evaluations: MaxEvaluations = None,
+    max_seconds: MaxSeconds = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="File to save the run in, and to go on from; see `thermint resume`.")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compute the log evidence of a model."""
-    import thermint
+    options: dict[str, Any] = {"seed": seed, "draws": draws}
+    budget = {"target_error": target_error, "max_evaluations": max_evaluations, "max_seconds": max_seconds}
+    run(model, options | budget, checkpoint, as_json)
+
+
+@app.command()
+def resume(
+    checkpoint: Annotated[Path, typer.Argument(help="File of an earlier run.")],
+    model: Annotated[
+        str | None,
+        typer.Argument(help="FILE.py:NAME as in that run, which runs the file; not needed for built-in models."),
+    ] = None,
+    target_error: TargetError = None,
+    max_evaluations: MaxEvaluations = None,
+    max_seconds: MaxSeconds = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a run that was interrupted, or that is to become more precise. The checkpoint itself runs nothing."""
+    from thermint.journal import contents
 
     try:
-        result = thermint.evidence(load_model(model), seed=seed, draws=draws)
-    except (ValueError, TypeError) as error:
+        found = contents(checkpoint)
+    except (ValueError, OSError) as error:
+        fail(str(error))
+    if found is None:
+        fail(f"there is no file {checkpoint}.")
+    origin = found["origin"]
+    if model is None and not origin:
+        fail(f"{checkpoint} does not say which model it is of: it was made from Python. Go on there, by the same call.")
+    if model is None and origin not in BUILT_IN:
+        fail(
+            f"{checkpoint} is of the model {origin}, a Python file that would be run. To run it, say so: "
+            f"thermint resume {checkpoint} {origin}"
+        )
+    options = {name: value for name, value in found["identity"]["settings"].items() if name not in ("kernel", "swap")}
+    given = {"target_error": target_error, "max_evaluations": max_evaluations, "max_seconds": max_seconds}
+    budget = found["budget"] | {name: value for name, value in given.items() if value is not None}
+    run(model or origin, options | budget, checkpoint, as_json)
+
+
+def run(model: str, options: dict[str, Any], checkpoint: Path | None, as_json: bool) -> None:
+    """Compute an evidence and print it."""
+    import thermint
+    from thermint.journal import Checkpoint
+
+    saved = Checkpoint(checkpoint, model) if checkpoint else None
+    try:
+        result = thermint.evidence(load_model(model), checkpoint=saved, **options)
+    except (ValueError, TypeError, OSError) as error:
         origin = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
         if not origin.is_relative_to(Path(__file__).parent):
             raise  # from the user's own code, who needs to see where
         fail(str(error))
+    except KeyboardInterrupt as error:
+        print(f"thermint: {error}", file=sys.stderr)
+        raise typer.Exit(130) from None
     print(json.dumps(result.as_dict(), indent=2) if as_json else result)
 
 
@@ -132,7 +194,7 @@ def _built_in(name: str) -> Model:
     return getattr(paper, module).model(**arguments)
 
 
-def fail(message: str) -> None:
+def fail(message: str) -> NoReturn:
     """Print an error and end with exit code 2."""
     print(f"thermint: {message}", file=sys.stderr)
     raise typer.Exit(2)

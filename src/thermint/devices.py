@@ -9,7 +9,9 @@ every device runs the same program on the same shapes: how many devices there ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import jax
@@ -89,6 +91,25 @@ def host(tree: T) -> T:
         return np.asarray(a if local else process_allgather(a, tiled=True))
 
     return jax.tree.map(one, tree)
+
+
+class LostPeerError(RuntimeError):
+    """Another process of the same run has ended, or cannot be reached."""
+
+
+@contextmanager
+def peers(checkpoint: Path | None) -> Iterator[None]:
+    """Say so if a run of several processes fails because one of them is gone."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        where = f"from {checkpoint}, on any number of processes" if checkpoint else "with a checkpoint"
+        raise LostPeerError(
+            f"process {jax.process_index()} of {jax.process_count()} cannot go on: most likely another one has ended, "
+            f"and its own output says why. Run again {where}."
+        ) from error
 
 
 def agreed(value: float) -> float:

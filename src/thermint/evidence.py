@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from thermint import ladders
 from thermint._runtime import require_float64
+from thermint.devices import peers
 from thermint.draws import Draws, check_draws, concatenate
 from thermint.errors import most_errors
 from thermint.interop.callback import own_errors
@@ -220,18 +221,16 @@ def evidence(
         "keep_draws": keep_draws,
         "seed": seed,
     }
-    journal = open_journal(checkpoint, model, {"reference": reference, **options})
+    budget: dict[str, Any] = {
+        "target_error": target_error,
+        "max_evaluations": max_evaluations,
+        "max_seconds": max_seconds,
+    }
+    journal = open_journal(checkpoint, model, {"reference": reference, **options}, budget)
     session = Session(Progress(progress, target_error), journal)
-    paths = Paths(
-        model=model,
-        session=session,
-        target_error=target_error,
-        max_evaluations=max_evaluations,
-        max_seconds=max_seconds,
-        **options,
-    )
+    paths = Paths(model=model, session=session, **options, **budget)
     paths.plan(given, draws)  # options that cannot work are refused now, not after the search for the posterior
-    with session:
+    with session, peers(journal.path):
         result = _answer(paths, reference)
         journal.write()
     return warned(result, journal.problem) if journal.problem else result

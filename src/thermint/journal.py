@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -22,7 +22,7 @@ from thermint.store import DamagedError
 T = TypeVar("T")
 
 FORMAT = 1
-KEYS = ("format", "origin", "identity", "seconds", "stages", "steps")  # of the file
+KEYS = ("format", "origin", "identity", "budget", "seconds", "stages", "steps")  # of the file
 EVERY = 30.0  # seconds between writes, at most
 CLOSE = 1e-9  # relative difference of a model's values that rounding explains
 
@@ -48,11 +48,19 @@ class Journal:
         path: of the file; None keeps nothing.
         identity: what makes two runs the same; see `difference`.
         origin: where the model came from, for whoever wants to go on.
+        budget: when to stop, likewise.
     """
 
-    def __init__(self, path: Path | None, identity: dict[str, Any], origin: str = "") -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        identity: dict[str, Any],
+        *,
+        origin: str = "",
+        budget: Mapping[str, float | None] | None = None,
+    ) -> None:
         self.path = path
-        self.origin = origin
+        self._notes = origin, dict(budget or {})
         self.problem = ""  # why the file could not be written, if so
         self._identity = identity
         self._stages: dict[str, Any] = {}  # values, or functions that make them when they are to be written
@@ -107,7 +115,8 @@ class Journal:
             return
         stages = {name: self.get(name) for name in self._stages}
         steps = [*self._steps, *self._again]
-        values = (FORMAT, self.origin, self._identity, self.seconds, stages, steps)
+        origin, budget = self._notes
+        values = (FORMAT, origin, self._identity, budget, self.seconds, stages, steps)
         content = dict(zip(KEYS, values, strict=True))
         if is_first():
             try:
@@ -126,11 +135,9 @@ class Journal:
 
     def _load(self, path: Path) -> None:
         """Read the file, if there is one, or refuse it."""
-        content = _read(path)
+        content = contents(path)
         if content is None:
             return
-        if not isinstance(content, dict) or content.get("format") != FORMAT or not set(KEYS) <= set(content):
-            raise DamagedError(f"{path} is a file of thermint's, but not a checkpoint that this version can read.")
         said = difference(content["identity"], self._identity)
         if said:
             raise ChangedError(
@@ -142,7 +149,12 @@ class Journal:
         self._before = content["seconds"]
 
 
-def open_journal(checkpoint: str | Path | Checkpoint | None, model: Model, settings: dict[str, Any]) -> Journal:
+def open_journal(
+    checkpoint: str | Path | Checkpoint | None,
+    model: Model,
+    settings: dict[str, Any],
+    budget: Mapping[str, float | None],
+) -> Journal:
     """Open the checkpoint of a run with these settings, if it is to have one.
 
     Raises:
@@ -153,7 +165,7 @@ def open_journal(checkpoint: str | Path | Checkpoint | None, model: Model, setti
         return Journal(None, {})
     path, origin = checkpoint if isinstance(checkpoint, Checkpoint) else (checkpoint, "")
     identity = {"thermint": version("thermint"), "model": fingerprint(model), "settings": _plain(settings)}
-    journal = Journal(Path(path), identity, origin)
+    journal = Journal(Path(path), identity, origin=origin, budget=budget)
     journal.write()
     if journal.problem:
         raise OSError(journal.problem)
@@ -188,8 +200,12 @@ def _plain(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: plain(value) for name, value in settings.items()}
 
 
-def _read(path: Path) -> Any:
-    """Read a file in the first process, for all of them; None if there is none."""
+def contents(path: Path) -> dict[str, Any] | None:
+    """Read a checkpoint in the first process, for all of them; None if there is none.
+
+    Raises:
+        DamagedError: the file is damaged, or no checkpoint.
+    """
 
     def local() -> bytes:
         try:
@@ -198,7 +214,12 @@ def _read(path: Path) -> Any:
             return b""
 
     whole = share_bytes(local)
-    return store.parse(whole, path) if whole else None
+    if not whole:
+        return None
+    content = store.parse(whole, path)
+    if not isinstance(content, dict) or content.get("format") != FORMAT or not set(KEYS) <= set(content):
+        raise DamagedError(f"{path} is a file of thermint's, but not a checkpoint that this version can read.")
+    return content
 
 
 def difference(old: Any, new: Any, name: str = "") -> str:
