@@ -35,6 +35,7 @@ OPTIONS: dict[str, Any] = {
     "kernel": thermint.kernels.random_walk,
 }
 LINEAR = partial(linear.model, 0)
+ODD = "'odd': (RuntimeError: )?OddError: 1 is not 2"  # the exception itself if Dask, or tblib, helps pickle
 ROOT = Path(__file__).parent.parent
 
 
@@ -69,7 +70,7 @@ def dask(table: pd.DataFrame) -> Iterator[Executor]:
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None
+            n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address="127.0.0.1:0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -92,7 +93,7 @@ def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
 def test_a_model_that_fails_is_named_and_the_others_results_are_intact(executor: Executor, table: pd.DataFrame) -> None:
     with pytest.raises(RunsFailedError, match="1 of 3 models failed") as caught:
         thermint.compare({"one": LINEAR, "odd": odd, "two": LINEAR}, executor=executor, **OPTIONS)
-    assert "'odd': RuntimeError: OddError: 1 is not 2" in str(caught.value)
+    assert re.search(ODD, str(caught.value))
     assert list(caught.value.results) == ["one", "two"]
     error = caught.value.errors["odd"]
     assert "raise OddError(1, 2)" in error.__notes__[0]
@@ -167,7 +168,7 @@ def test_mpi(table: pd.DataFrame) -> None:
     found = json.loads(output)
     assert found["results"] == table.loc[["one", "two"], "log_evidence"].to_dict()
     assert "1 of 3 models failed" in found["failed"]
-    assert "'odd': RuntimeError: OddError: 1 is not 2" in found["failed"]
+    assert re.search(ODD, found["failed"])
     assert found["workers"] == 2
 
 

