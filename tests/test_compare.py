@@ -1,9 +1,8 @@
 """Bayes factors and model probabilities: arithmetic, words, independent runs, executors, and what is refused."""
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,8 @@ import pytest
 from scipy import special
 from targets import NORMAL, normal
 
-import thermint
-from thermint import Evidence
+from thermint import Evidence, RunsFailedError
 from thermint.compare import COLUMNS, compare, seed_of, words
-from thermint.paper import linear
 
 QUICK: dict[str, Any] = {"reference": "prior", "ladder": 11, "draws": 50, "populations": 2}
 
@@ -149,17 +146,6 @@ def test_threads_give_the_same_table_and_show_no_progress(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_other_processes_take_functions_that_make_models_and_refuse_closures():
-    options = QUICK | {"draws": 20}
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
-        table = compare({"linear": partial(linear.model, 0)}, executor=executor, **options)
-        with pytest.raises(TypeError, match="the model 'closure' cannot be sent to another process") as caught:
-            compare({"fine": THREE["best"], "closure": NORMAL.model}, executor=executor, **options)
-    expected = thermint.evidence(linear.model(0), seed=seed_of(0, "linear"), **options)
-    assert table["log_evidence"]["linear"] == pytest.approx(expected.log_evidence, abs=1e-9)
-    assert "ThreadPoolExecutor" in str(caught.value)
-
-
 def test_different_data_are_a_warning_whatever_the_names():
     y, z = np.array([1.0, -0.0, 2.5]), np.array([[1], [2]])
     given = {
@@ -174,3 +160,26 @@ def test_different_data_are_a_warning_whatever_the_names():
             table = compare(changed, degree=0, **QUICK)
         said = ["same data" in " ".join(own) for own in table.loc[["a", "b", "c", "unknown"], "warnings"]]
         assert said == [True, True, True, False]
+
+
+def test_a_model_that_fails_is_named_and_the_others_are_run() -> None:
+    def broken() -> None:
+        raise ValueError("there are no data")
+
+    models = {"first": broken, "fine": NORMAL.model, "known": THREE["best"], "last": lambda: int("x")}
+    with pytest.raises(RunsFailedError) as caught:
+        compare(models, degree=0, **QUICK)
+    assert str(caught.value).splitlines() == [
+        "2 of 4 models failed; .results has the others.",
+        "  'first': ValueError: there are no data",
+        "  'last': ValueError: invalid literal for int() with base 10: 'x'",
+    ]
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert caught.value.__cause__.__notes__ == ["This happened with the model 'first'."]
+    assert list(caught.value.results) == ["fine", "known"]
+    mended = caught.value.results | {"first": NORMAL.model}
+    expected = compare({"fine": NORMAL.model, "known": THREE["best"], "first": NORMAL.model}, degree=0, **QUICK)
+    pd.testing.assert_frame_equal(compare(mended, degree=0, **QUICK), expected)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+    assert list(again.results) == ["fine", "known"]

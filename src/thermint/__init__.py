@@ -20,7 +20,9 @@ from thermint.interop.callback import from_numpy
 from thermint.interop.numpyro import from_numpyro
 from thermint.model import Model
 from thermint.reference import fitted_reference
+from thermint.replicate import replicate
 from thermint.result import Evidence
+from thermint.tasks import RunsFailedError
 
 if TYPE_CHECKING:
     from thermint.interop.bambi import from_bambi as from_bambi
@@ -41,6 +43,7 @@ __all__ = [
     "Draws",
     "Evidence",
     "Model",
+    "RunsFailedError",
     "anneal",
     "compare",
     "estimate",
@@ -51,6 +54,7 @@ __all__ = [
     "kernels",
     "ladders",
     "paper",
+    "replicate",
     "sample",
     "swaps",
 ]

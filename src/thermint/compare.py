@@ -6,7 +6,6 @@ import functools
 import hashlib
 import html
 import inspect
-import pickle
 import types
 import warnings
 from collections.abc import Iterator, Mapping
@@ -18,9 +17,10 @@ import pandas as pd
 from scipy import special
 
 from thermint.evidence import evidence
-from thermint.interop import as_model
+from thermint.interop import as_model, library_of
 from thermint.options import require_whole
 from thermint.result import Evidence, plus_minus
+from thermint.tasks import Task, failure, run_tasks
 
 # Kass and Raftery (1995): words for 2 ln BF, up to each bound.
 SCALE = ((2.0, "not worth more than a bare mention"), (6.0, "positive"), (10.0, "strong"), (np.inf, "very strong"))
@@ -102,10 +102,11 @@ def compare(
         models: ``{"name": model}``; an `Evidence` stands for a model that has been run already, and a function without
             arguments for the model that it returns.
         prior: probability of each model before the data were seen; by default all are equal.
-        executor: runs the models side by side, such as `concurrent.futures.ProcessPoolExecutor`. What is sent to other
-            processes must be picklable, which most models are not but a top-level function that makes one is; and
-            JAX wants these processes to be spawned (``mp_context=multiprocessing.get_context("spawn")``). Threads take
-            any model.
+        executor: runs the models side by side: any `concurrent.futures.Executor`, such as a `ProcessPoolExecutor` or
+            those of Dask and mpi4py; docs/scale.md has an example of each. What is sent to other processes must be
+            picklable, which most models are not but a top-level function that makes one is; and JAX wants these
+            processes to be spawned (``mp_context=multiprocessing.get_context("spawn")``). Threads take any model.
+            What a worker that died was doing is done again, twice at most, with the same answer.
         **options: of `thermint.evidence`. Each model has a seed of its own, made of ``seed`` and its name, so that the
             runs are independent and do not depend on what else is in the table.
 
@@ -116,7 +117,10 @@ def compare(
 
     Raises:
         ValueError: no models, or a prior that does not name exactly these or is no probability.
-        TypeError: a model that cannot be used, or not be sent to another process.
+        ValueError: an executor whose processes are forked.
+        TypeError: a model that cannot be used, or not be sent to another process; an option that there is not.
+        RunsFailedError: some models failed while they ran. It names them, and its ``results`` are the evidences of the
+            others, all of which have been run.
 
     Example:
         >>> import thermint
@@ -129,10 +133,7 @@ def compare(
         raise ValueError("models is empty: give at least one, as {'name': model}.")
     names = list(models)
     log_prior = _log_prior(names, prior)
-    seed = options.pop("seed", 0)
-    require_whole("seed", seed, at_least=0)
-    if executor is not None:
-        options.setdefault("progress", False)
+    seed, options = read_options(options, executor)
     own = {name: {**options, "seed": seed_of(seed, name)} for name in names}
     ran = _run_all(models, own, executor)
     said = _different_data({name: one.data for name, one in ran.items()})
@@ -197,39 +198,50 @@ def _log_prior(names: list[str], prior: Mapping[str, float] | None) -> np.ndarra
 def _run_all(
     models: Mapping[str, Any], options: dict[str, dict[str, Any]], executor: Executor | None
 ) -> dict[str, Ran]:
-    """Run every model, side by side if there is an executor; an error names the model."""
-    waiting = {} if executor is None else {n: executor.submit(run_one, models[n], options[n]) for n in models}
-    ran = {}
-    for name, model in models.items():
+    """Run every model that is not a result already, side by side if there is an executor; an error names the model."""
+    ran = {name: Ran(model, None) for name, model in models.items() if isinstance(model, Evidence)}
+    tasks = {name: Task(model, options[name]) for name, model in models.items() if name not in ran}
+    for name, task in tasks.items():
         try:
-            ran[name] = waiting[name].result() if executor is not None else run_one(model, options[name])
-        except Exception as error:
-            for other in waiting.values():
-                other.cancel()
-            if isinstance(error, pickle.PicklingError) or "pickle" in str(error):
-                raise TypeError(
-                    f"the model {name!r} cannot be sent to another process ({error}). Give a top-level function that "
-                    "makes the model, or use a ThreadPoolExecutor."
-                ) from error
+            require_model(task.model)
+        except TypeError as error:
             error.add_note(f"This happened with the model {name!r}.")
             raise
-    return ran
+    made, errors = run_tasks(run_one, tasks, executor, "model")
+    ran |= made
+    if errors:
+        results = {name: ran[name].result for name in models if name in ran}
+        raise failure(results, errors, "model") from next(iter(errors.values()))
+    return {name: ran[name] for name in models}
 
 
 def run_one(model: Any, options: dict[str, Any]) -> Ran:
     """Compute the evidence of one model; with what was observed, to be compared with others."""
-    if isinstance(model, Evidence):
-        return Ran(model, None)
-    model = as_model(model() if _makes_one(model) else model)
+    model = as_model(model() if makes_one(model) else model)
     return Ran(evidence(model, **options), _data_of(getattr(model, "data", None)))
 
 
-def _makes_one(model: Any) -> bool:
+def require_model(model: Any) -> None:
+    """Refuse what is neither a model nor a function that may make one."""
+    if not makes_one(model):
+        library_of(model)
+
+
+def makes_one(model: Any) -> bool:
     """Say whether this is a function that can be called without arguments; a NumPyro model usually has some."""
     if not isinstance(model, types.FunctionType | functools.partial):
         return False
     arguments = inspect.signature(model).parameters.values()
     return all(a.default is not a.empty or a.kind in (a.VAR_POSITIONAL, a.VAR_KEYWORD) for a in arguments)
+
+
+def read_options(options: dict[str, Any], executor: Executor | None) -> tuple[int, dict[str, Any]]:
+    """Return the seed and the other options of `thermint.evidence`; names that it does not know are refused."""
+    inspect.signature(evidence).bind(None, **options)
+    seed = options.get("seed", 0)
+    require_whole("seed", seed, at_least=0)
+    quiet = {} if executor is None else {"progress": False}
+    return seed, quiet | {name: value for name, value in options.items() if name != "seed"}
 
 
 def _data_of(data: Mapping[str, Any] | None) -> Data | None:

@@ -15,12 +15,18 @@ def as_model(model: Any) -> Model:
     Raises:
         TypeError: it is none of these; the message says what to do with a NumPyro model.
     """
+    library = library_of(model)
+    return getattr(optional(library), f"from_{library}")(model) if library else model
+
+
+def library_of(model: Any) -> str | None:
+    """Name the library that a model comes from, None for a Model; what is no model is refused as by `as_model`."""
     if isinstance(model, Model):
-        return model
+        return None
     libraries = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     for name in ("pymc", "bambi"):
         if name in libraries:
-            return getattr(optional(name), f"from_{name}")(model)
+            return name
     if callable(model):
         raise TypeError(
             f"{getattr(model, '__name__', model)!r} is a function. If it is a NumPyro model, write "
