@@ -19,6 +19,8 @@ ROOT = Path(__file__).parent.parent
         ("precision", ["--quick"], "four-modes"),
         ("shared", ["--quick"], "shared"),
         ("calibration", ["--quick"], "worst z"),
+        ("memory", ["--quick"], "peak MiB"),
+        ("scaling", ["rows", "--quick", "--repeats", "1"], "slope"),
         ("truth", ["--draws", "4000"], "log evidence"),
         ("interop", ["--draws", "50", "--repeats", "1", "--only", "plain", "numpyro"], "ratio"),
     ],

@@ -66,6 +66,12 @@ def _put(tree: T, mesh: Mesh | None, spec: PartitionSpec) -> T:
     if mesh is None:
         return jax.tree.map(jnp.asarray, tree)
     sharding = NamedSharding(mesh, spec)
+    known: dict[int, jax.Array] = {}  # a model has its data in several places
+
+    def once(a: jax.Array) -> jax.Array:
+        if id(a) not in known:
+            known[id(a)] = one(a)
+        return known[id(a)]
 
     def one(a: jax.Array) -> jax.Array:
         if isinstance(a, jax.Array) and a.sharding == sharding:
@@ -77,7 +83,7 @@ def _put(tree: T, mesh: Mesh | None, spec: PartitionSpec) -> T:
         there = np.asarray(a)
         return jax.make_array_from_callback(there.shape, sharding, lambda index: there[index])
 
-    return jax.tree.map(one, tree)
+    return jax.tree.map(once, tree)
 
 
 def host(tree: T) -> T:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _FUNCTIONS = ("log_likelihood", "log_prior", "sample_prior", "metric", "with_fisher", "constrain")  # of a Model
+_STATIC = ("names", "normalised", "differentiable", "batch")
 WRONG = 0.02  # relative difference of a gradient from differences of values
 LOWEST = -1e100  # log likelihood; below it the likelihood counts as zero
 
@@ -43,6 +44,7 @@ class Model:
             checked numerically in up to ten dimensions.
         differentiable: JAX can differentiate ``log_likelihood``. Else its gradient counts as unknown (zero in every
             `Evaluation`), and there are no control variates.
+        batch: points at which the model is evaluated at once, at most; by default as many as fit in some memory.
         data: ``{"name": observed values}``, where they are known: `compare` warns of models with different data.
 
     Example:
@@ -69,6 +71,7 @@ class Model:
     names: tuple[str, ...] | None = None
     normalised: bool = False
     differentiable: bool = True
+    batch: int | None = None
     data: Mapping[str, np.ndarray] | None = field(default=None, compare=False, repr=False)  # to JAX it does not exist
 
     def __post_init__(self) -> None:
@@ -79,13 +82,13 @@ class Model:
         """Split into functions, which may hold arrays, and the rest."""
         functions = (getattr(self, name) for name in _FUNCTIONS)
         bound = (f if f is None or isinstance(f, Partial) else Partial(f) for f in functions)
-        return tuple(bound), (self.names, self.normalised, self.differentiable)
+        return tuple(bound), tuple(getattr(self, name) for name in _STATIC)
 
     @classmethod
     def tree_unflatten(cls, rest: tuple, functions: tuple) -> Model:
         """Put together what `tree_flatten` split."""
         bound = dict(zip(_FUNCTIONS, functions, strict=True))
-        return cls(**bound, **dict(zip(("names", "normalised", "differentiable"), rest, strict=True)))
+        return cls(**bound, **dict(zip(_STATIC, rest, strict=True)))
 
     @property
     def dimension(self) -> int:

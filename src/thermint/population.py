@@ -29,6 +29,7 @@ from thermint.model import (
     shifts,
     usable,
 )
+from thermint.sizes import map_points
 
 Swap = Callable[[Array, Array, Array, Array], Array]
 
@@ -114,6 +115,7 @@ def _advance(
     group: int,
 ) -> tuple[Population, tuple[Array, ...]]:
     """Do what `advance` says, one group of populations after the other."""
+    rungs_at_once = None if model.batch is None else max(1, model.batch // group)
     target = getattr(kernel, "target_acceptance", 0.6)
 
     def move(
@@ -135,8 +137,8 @@ def _advance(
         state, log_step, upward = carry
         n, key_swap, fresh, noise = now
         params = Params(jnp.exp(log_step), precision_factor)
-        moves = jax.vmap(move, in_axes=(0, 0, 0, 0, None))
-        state, acceptance, outside = moves(noise, state, ladder, params, fresh)
+        moves = map_points(partial(move, fresh=fresh), rungs_at_once, len(ladder))
+        state, acceptance, outside = moves(noise, state, ladder, params)
         log_step = log_step + gain * (jnp.nan_to_num(acceptance) - target)
         upward = jnp.where(ladder > 0, upward, 1.0)
         # Recorded before the swap, so that rung 0 gives independent draws.
@@ -233,7 +235,9 @@ def evaluate_all(model: Model, position: np.ndarray | Array) -> Evaluation:
 
 @jit()
 def _evaluate_all(position: Array, *, model: Model) -> Evaluation:
-    return jax.vmap(jax.vmap(partial(evaluate, model)))(position)
+    flat = position.reshape(-1, position.shape[-1])
+    found = map_points(partial(evaluate, model), model.batch, len(flat))(flat)
+    return jax.tree.map(lambda a: a.reshape(*position.shape[:-1], *a.shape[1:]), found)
 
 
 @jit("many")

@@ -23,6 +23,7 @@ from thermint.model import Model, check_shapes
 from thermint.population import Population, Swap
 from thermint.priors import check_normalised
 from thermint.session import Session
+from thermint.sizes import sized
 from thermint.warmup import LONG, Advance, Rounds, precision_factor_of, warmup
 
 FIRST_STEP = 0.5
@@ -108,7 +109,7 @@ def checked_model(model: Any) -> Model:
     require_float64()
     check_shapes(model)
     check_normalised(model)
-    return model
+    return sized(model)
 
 
 def make_sampler(

@@ -30,6 +30,7 @@ from thermint.quadrature import lobatto
 from thermint.reference import Mixture, fit, with_reference
 from thermint.sampler import Sampler, make_sampler
 from thermint.session import Session
+from thermint.sizes import map_points
 from thermint.warmup import SHORT, STEPS_ONLY
 
 SCOUT_RUNGS = 16
@@ -184,7 +185,9 @@ def climb(key: Array, position: Array, scale: Array, *, model: Model) -> Array:
         away = jnp.linalg.solve(factor.T, normal)
         return top.position + jnp.where(jnp.all(jnp.isfinite(away)), away, 0.0)
 
-    return jax.vmap(jax.vmap(from_one))(position, jax.random.normal(key, position.shape))
+    starts = position.reshape(-1, position.shape[-1])
+    ends = map_points(from_one, model.batch, len(starts))(starts, jax.random.normal(key, starts.shape))
+    return ends.reshape(position.shape)
 
 
 def _scattered(position: np.ndarray, times: int) -> np.ndarray:
