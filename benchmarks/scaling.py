@@ -1,7 +1,8 @@
 """Cost of a draw against the size of the problem: rows of data, parameters, rungs, populations.
 
-``python -m benchmarks.scaling`` times the loop that takes nearly all of a long run: a chunk of draws from every rung and
-population by mala or hmc, and their sums of features. Logistic regression on made-up data. One size is varied at a time.
+``python -m benchmarks.scaling`` times the loop that takes nearly all of a long run: a chunk of draws from every rung
+and population by mala or hmc, and their sums of features. Logistic regression on made-up data. One size is varied at a
+time.
 
     ms          for one draw from all rungs and populations
     us a point  for one evaluation of the model: ms, divided by their number

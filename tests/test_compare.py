@@ -13,6 +13,7 @@ from targets import NORMAL, normal
 
 from thermint import Evidence, RunsFailedError
 from thermint.compare import COLUMNS, compare, seed_of, words
+from thermint.replicate import replicate
 
 QUICK: dict[str, Any] = {"reference": "prior", "ladder": 11, "draws": 50, "populations": 2}
 
@@ -142,8 +143,8 @@ def test_threads_give_the_same_table_and_show_no_progress(capsys):
     models = {"one": NORMAL.model, "two": lambda: NORMAL.model}
     with ThreadPoolExecutor(2) as executor:
         threads = compare(models, executor=executor, degree=0, **QUICK)
-    pd.testing.assert_frame_equal(pd.DataFrame(threads), pd.DataFrame(compare(models, degree=0, **QUICK)))
     assert capsys.readouterr().err == ""
+    pd.testing.assert_frame_equal(pd.DataFrame(threads), pd.DataFrame(compare(models, degree=0, **QUICK)))
 
 
 def test_different_data_are_a_warning_whatever_the_names():
@@ -183,3 +184,17 @@ def test_a_model_that_fails_is_named_and_the_others_are_run() -> None:
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)
     assert list(again.results) == ["fine", "known"]
+
+
+def test_checkpoints_of_many_are_in_a_folder(tmp_path):
+    models = {"a/b": NORMAL.model, "a_b": NORMAL.model}
+    table = compare(models, checkpoint=tmp_path / "runs", **QUICK)
+    files = sorted((tmp_path / "runs").iterdir())
+    assert len(files) == 2
+    assert all(file.name.startswith("a_b-") for file in files)
+    times = [file.stat().st_mtime_ns for file in files]
+    pd.testing.assert_frame_equal(compare(models, checkpoint=tmp_path / "runs", **QUICK), table)
+    assert [file.stat().st_mtime_ns for file in files] != times  # they were read, and written again
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+    replicate(NORMAL.model, 2, checkpoint=tmp_path / "replicates", **QUICK)
+    assert len(list((tmp_path / "replicates").iterdir())) == 2

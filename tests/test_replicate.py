@@ -51,9 +51,9 @@ def test_threads_and_functions_that_make_models_give_the_same(capsys: pytest.Cap
 
     with ThreadPoolExecutor(2) as executor:
         table = replicate(model, 3, executor=executor, **QUICK)
+    assert capsys.readouterr().err == ""
     pd.testing.assert_series_equal(table["log_evidence"], replicate(NORMAL.model, 3, **QUICK)["log_evidence"])
     assert len(made) == 1
-    assert capsys.readouterr().err == ""
 
 
 def test_the_spread_and_its_error() -> None:

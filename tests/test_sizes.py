@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -54,7 +55,7 @@ def test_the_same_model_gives_the_same_program() -> None:
     model = logistic(100_000)
     once, again = sized(model), sized(model)
     assert once.log_likelihood is again.log_likelihood
-    assert jax.tree.structure(once) == jax.tree.structure(again)
+    assert str(jax.tree.structure(once)) == str(jax.tree.structure(again))
     assert sized(once) == once
 
 
@@ -62,8 +63,7 @@ def test_values_gradients_and_metric_are_the_same() -> None:
     model = logistic(100_000)
     position = np.random.default_rng(1).normal(size=(2, 5, D))
     got, wanted = pop.evaluate_all(sized(model), position), pop.evaluate_all(model, position)
-    for a, b in zip(got, wanted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-10)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-10), got, wanted)
 
 
 @pytest.mark.parametrize("rows", [100, 100_000, 10_000_000])

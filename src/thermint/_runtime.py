@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,8 +32,7 @@ def cores() -> int:
 
 def _enable_cores() -> None:
     """Make every core a device, unless the user has said how many devices there are."""
-    chosen = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if chosen or jax.config.jax_num_cpu_devices != -1:  # type: ignore[attr-defined]
+    if _chosen() or jax.config.jax_num_cpu_devices != -1:  # type: ignore[attr-defined]
         return
     try:
         jax.config.update("jax_num_cpu_devices", cores())
@@ -44,6 +44,19 @@ def _enable_cores() -> None:
                 "import thermint before JAX is used.",
                 stacklevel=3,
             )
+
+
+def one_device() -> None:
+    """Leave the other cores to other processes, unless JAX has started or the user has said how many to use."""
+    if not _chosen():
+        with suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", 1)
+
+
+def _chosen() -> bool:
+    """Say whether the user has chosen the number of CPU devices by the environment."""
+    forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    return forced or "JAX_NUM_CPU_DEVICES" in os.environ
 
 
 def _enable_compilation_cache() -> None:

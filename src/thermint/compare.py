@@ -6,10 +6,12 @@ import functools
 import hashlib
 import html
 import inspect
+import re
 import types
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,7 +110,8 @@ def compare(
             processes to be spawned (``mp_context=multiprocessing.get_context("spawn")``). Threads take any model.
             What a worker that died was doing is done again, twice at most, with the same answer.
         **options: of `thermint.evidence`. Each model has a seed of its own, made of ``seed`` and its name, so that the
-            runs are independent and do not depend on what else is in the table.
+            runs are independent and do not depend on what else is in the table. ``checkpoint`` is a folder with a file
+            for each model.
 
     Returns:
         One row for each model, the best first: ``log_evidence`` and its ``standard_error``; ``log_bf``, its own minus
@@ -134,7 +137,7 @@ def compare(
     names = list(models)
     log_prior = _log_prior(names, prior)
     seed, options = read_options(options, executor)
-    own = {name: {**options, "seed": seed_of(seed, name)} for name in names}
+    own = {name: {**options, "seed": seed_of(seed, name), **saved_as(options, name)} for name in names}
     ran = _run_all(models, own, executor)
     said = _different_data({name: one.data for name, one in ran.items()})
     if said:
@@ -240,8 +243,19 @@ def read_options(options: dict[str, Any], executor: Executor | None) -> tuple[in
     inspect.signature(evidence).bind(None, **options)
     seed = options.get("seed", 0)
     require_whole("seed", seed, at_least=0)
+    if options.get("checkpoint") is not None:
+        Path(options["checkpoint"]).mkdir(parents=True, exist_ok=True)
     quiet = {} if executor is None else {"progress": False}
     return seed, quiet | {name: value for name, value in options.items() if name != "seed"}
+
+
+def saved_as(options: Mapping[str, Any], name: Any) -> dict[str, Path]:
+    """Name the checkpoint of one run in the folder of all, if there is one; the names of files are safe and differ."""
+    folder = options.get("checkpoint")
+    if folder is None:
+        return {}
+    safe = re.sub(r"[^\w.-]+", "_", str(name))
+    return {"checkpoint": Path(folder) / f"{safe}-{seed_of(0, str(name)):08x}.npz"}
 
 
 def _data_of(data: Mapping[str, Any] | None) -> Data | None:

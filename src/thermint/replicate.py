@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from thermint.compare import makes_one, read_options, require_model, seed_of
+from thermint.compare import makes_one, read_options, require_model, saved_as, seed_of
 from thermint.evidence import evidence
 from thermint.interop import as_model
 from thermint.options import require_whole
@@ -96,7 +96,8 @@ def replicate(model: Any, n: int, *, executor: Executor | None = None, **options
         n: number of replicates.
         executor: runs them side by side, as in `thermint.compare`.
         **options: of `thermint.evidence`. Each replicate has a seed of its own, made of ``seed`` and its index: it has
-            the same answer wherever it is run, and however many others there are.
+            the same answer wherever it is run, and however many others there are. ``checkpoint`` is a folder with a
+            file for each replicate.
 
     Returns:
         One row for each replicate: ``seed``, with which `thermint.evidence` gives the same answer; ``log_evidence``,
@@ -122,7 +123,9 @@ def replicate(model: Any, n: int, *, executor: Executor | None = None, **options
     if not travels(executor):
         model = _made(model)
     seeds = [_seed(seed, index) for index in range(n)]
-    tasks = {index: Task(model, {**options, "seed": own}) for index, own in enumerate(seeds)}
+    tasks = {
+        index: Task(model, {**options, "seed": own, **saved_as(options, index)}) for index, own in enumerate(seeds)
+    }
     results, errors = run_tasks(run_replicate, tasks, executor, "replicate")
     if errors:
         raise failure(results, errors, "replicate") from next(iter(errors.values()))

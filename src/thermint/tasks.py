@@ -10,6 +10,7 @@ from concurrent.futures.process import ProcessPoolExecutor
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from thermint._runtime import one_device
 from thermint.workers import Call, require_spawned, spread
 
 Work = Callable[[Any, dict[str, Any]], Any]  # (model, options) -> result
@@ -152,6 +153,7 @@ def _again(work: Work, model: Any, options: dict[str, Any], attempt: int) -> Any
 
 def _unpacked(work: Work, model: bytes, options: bytes, attempt: int) -> Any:
     """Run a task in another process. What cannot be read there is an error of the task: it would kill a pool."""
+    one_device()
     try:
         read = _read(model), pickle.loads(options)
     except Exception as error:
