@@ -110,3 +110,12 @@ def test_answers_do_not_depend_on_the_batch() -> None:
     parts = thermint.evidence(replace(SKEWED_2.model, batch=3), **options)
     assert abs(parts.log_evidence - whole.log_evidence) < 5 * whole.standard_error
     assert parts.evaluations == whole.evaluations
+
+
+def test_models_that_call_lapack_have_one_device() -> None:
+    def log_likelihood(theta: Array) -> Array:
+        factor = jnp.linalg.cholesky(jnp.exp(theta[0]) * jnp.eye(3) + 1.0)
+        return -jnp.sum(jnp.log(jnp.diag(factor)))
+
+    assert sized(replace(logistic(10), log_likelihood=log_likelihood)).one_device
+    assert not sized(logistic(10)).one_device

@@ -29,8 +29,10 @@ def group_of(populations: int) -> int:
     return 2 if populations % 2 == 0 else 1
 
 
-def mesh_of(populations: int) -> Mesh | None:
+def mesh_of(populations: int, alone: bool = False) -> Mesh | None:
     """Choose devices so that all have as many groups of populations to run; None where that is one device.
+
+    ``alone`` takes one CPU device of every process.
 
     Raises:
         ValueError: there are several processes, and the populations cannot be shared between them.
@@ -46,7 +48,7 @@ def mesh_of(populations: int) -> Mesh | None:
     own: dict[int, list[jax.Device]] = {}
     for device in jax.devices():
         own.setdefault(device.process_index, []).append(device)
-    most = min(len(devices) for devices in own.values())
+    most = 1 if alone and jax.default_backend() == "cpu" else min(len(devices) for devices in own.values())
     used = max(k for k in range(1, most + 1) if groups // processes % k == 0)
     chosen = [device for process in sorted(own) for device in own[process][:used]]
     return None if len(chosen) == 1 else Mesh(np.array(chosen), (AXIS,))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _FUNCTIONS = ("log_likelihood", "log_prior", "sample_prior", "metric", "with_fisher", "constrain")  # of a Model
-_STATIC = ("names", "normalised", "differentiable", "batch")
+_STATIC = ("names", "normalised", "differentiable", "batch", "one_device")
 WRONG = 0.02  # relative difference of a gradient from differences of values
 LOWEST = -1e100  # log likelihood; below it the likelihood counts as zero
 
@@ -45,6 +45,7 @@ class Model:
         differentiable: JAX can differentiate ``log_likelihood``. Else its gradient counts as unknown (zero in every
             `Evaluation`), and there are no control variates.
         batch: points at which the model is evaluated at once, at most; by default as many as fit in some memory.
+        one_device: run all populations on one CPU device. Set for models that call LAPACK: see `thermint.sizes`.
         data: ``{"name": observed values}``, where they are known: `compare` warns of models with different data.
 
     Example:
@@ -72,6 +73,7 @@ class Model:
     normalised: bool = False
     differentiable: bool = True
     batch: int | None = None
+    one_device: bool = False
     data: Mapping[str, np.ndarray] | None = field(default=None, compare=False, repr=False)  # to JAX it does not exist
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from thermint import diagnostics, ladders
 from thermint._runtime import jit
-from thermint.devices import agreed, mesh_of
+from thermint.devices import agreed
 from thermint.draws import Draws, Located
 from thermint.frame import Frame
 from thermint.kernels import Kernel
@@ -238,7 +238,7 @@ class Paths:
             method="auto" if self.rule is None else "cti",
             evaluations=evaluations,
             begin=self.session.begin,
-            settings=begun.settings | {"rounds": number},
+            settings=begun.settings | {"devices": begun.sampler.devices, "rounds": number},
         )
         if previous:
             result = _compared(previous.result, result)
@@ -365,7 +365,6 @@ class Paths:
         return jax.random.fold_in(jax.random.key(self.seed), stage)
 
     def _settings(self, reference: str, kernel: Kernel) -> dict[str, Any]:
-        mesh = mesh_of(self.populations)
         return {
             "reference": reference,
             "kernel": name_of(kernel),
@@ -374,7 +373,6 @@ class Paths:
             "seed": self.seed,
             "target_error": self.target_error,
             "parameters": list(self.model.parameter_names),
-            "devices": 1 if mesh is None else mesh.size,
             "versions": {package: version(package) for package in ("thermint", "jax")},
         }
 

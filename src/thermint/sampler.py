@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.sharding import Mesh
 
 from thermint import population as pop
 from thermint._runtime import require_float64
@@ -19,6 +20,7 @@ from thermint.frame import Frame
 from thermint.interop import as_model
 from thermint.kernels import Kernel, Params, hmc, mala, random_walk
 from thermint.ladders import Ladder
+from thermint.linalg import LARGEST_WRITTEN_OUT
 from thermint.model import Model, check_shapes
 from thermint.population import Population, Swap
 from thermint.priors import check_normalised
@@ -44,10 +46,13 @@ class Place(NamedTuple):
 class Sampler:
     """A sampler after its warm-up. It knows where its chains are; nothing else of it changes any more."""
 
-    def __init__(self, model: Model, step: Advance, place: Place, length: int, cost: int) -> None:
+    def __init__(
+        self, model: Model, step: Advance, place: Place, length: int, cost: int, mesh: Mesh | None = None
+    ) -> None:
         self.place = place
         self.length = length  # of a chunk
         self.cost = cost  # evaluations for one draw from all rungs and populations
+        self.devices = 1 if mesh is None else mesh.size
         self.last: Draws | None = None  # of the warm-up, if there was one
         self._model, self._step = model, step
 
@@ -149,7 +154,8 @@ def make_sampler(
     if not own_metric:
         model = replace(model, metric=None)  # nobody needs it
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(populations))
-    mesh = mesh_of(populations)
+    lapack = own_metric and model.dimension > LARGEST_WRITTEN_OUT
+    mesh = mesh_of(populations, alone=model.one_device or lapack)
     own_keys = spread(keys, mesh)
     here = repeat(model, mesh)
     advance = partial(pop.advance, model=here, kernel=kernel, swap=swap, length=length, mesh=mesh)
@@ -177,7 +183,7 @@ def make_sampler(
         return now, concatenate(pieces)
 
     if place is not None:
-        return Sampler(model, step, place, length, cost)
+        return Sampler(model, step, place, length, cost, mesh)
     states, deviation = pop.start(model, keys, ladder, check=factor is None)
     start = pop.begin(states, jnp.full((populations, len(ladder)), np.log(FIRST_STEP)))
     first = np.diag(1 / deviation) if factor is None else precision_factor_of(factor)
@@ -198,7 +204,7 @@ def make_sampler(
     looks = 3 if factor is None and model.differentiable else 1  # at every start; see `population.start`
     spent = tuned.iteration * cost + populations * pop.starts(ladder) * looks
     place = Place(tuned.ladder, tuned.precision_factor, tuned.frame, tuned.population, tuned.iteration, spent)
-    sampler = Sampler(model, step, place, length, cost)
+    sampler = Sampler(model, step, place, length, cost, mesh)
     sampler.last = tuned.draws
     return sampler
 

@@ -3,6 +3,8 @@
 What a function closes over is a constant of every program that it is part of. XLA copies constants, folds them and
 writes them to the compilation cache: a million rows make that slow, and fill disk and memory. As arguments they are
 there once, and models that differ in their data only share their programs.
+
+Models that call LAPACK are kept to one CPU device.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from thermint.model import Model
 
 LARGE = 2**20  # bytes of what a function closes over, from which it becomes an argument
 AT_ONCE = 2**28  # bytes that intermediate results of one batch may take
+MANY = 4096  # points; more are never evaluated at once
+# Batched, these run on the threads that wait for them (JAX 0.10): on two CPU devices at once, they wait forever.
+LAPACK = {"cholesky", "triangular_solve", "lu", "eigh", "eig", "svd", "geqrf", "geqp3", "householder_product", "schur"}
 LIVE = 4  # results as large as the largest that are needed at once, gradient included: measured 3 for logistic models
 
 
@@ -32,37 +37,51 @@ def sized(model: Model) -> Model:
     functions = {name: getattr(model, name) for name in ("log_likelihood", "metric", "with_fisher")}
     known = {name: f for name, f in functions.items() if f is not None and not isinstance(f, Partial)}
     lifted = {name: _lifted(function, theta) for name, function in known.items()}
-    changed: dict[str, Any] = {name: made for name, (made, _) in lifted.items() if made is not known[name]}
-    largest = max((size for _, size in lifted.values()), default=0)
+    changed: dict[str, Any] = {name: made for name, (made, *_) in lifted.items() if made is not known[name]}
+    largest = max((size for _, size, _ in lifted.values()), default=0)
     batch = model.batch or max(1, AT_ONCE // max(LIVE * largest, 1))
-    return replace(model, **changed, batch=batch) if changed or batch < 2**12 else model
+    if batch < MANY:
+        changed["batch"] = batch
+    if any(calls for *_, calls in lifted.values()):
+        changed["one_device"] = True
+    return replace(model, **changed) if changed else model
 
 
 @lru_cache(maxsize=16)  # the same function again must give the same, or its programs would be compiled again
-def _lifted(function: Callable[[Array], Any], theta: jax.ShapeDtypeStruct) -> tuple[Callable[[Array], Any], int]:
-    """Turn what a function closes over into arguments, if it is large; and return the bytes of its largest result."""
+def _lifted(function: Callable[[Array], Any], theta: jax.ShapeDtypeStruct) -> tuple[Callable[[Array], Any], int, bool]:
+    """Turn what a function closes over into arguments, if it is large.
+
+    Returns:
+        The function, the bytes of the largest result in it, and whether it calls LAPACK.
+    """
     closed, shape = jax.make_jaxpr(function, return_shape=True)(theta)
-    largest = max(_sizes(closed.jaxpr), default=0)
+    equations = list(_equations(closed.jaxpr))
+    largest = max(map(_size, equations), default=0)
+    lapack = any(equation.primitive.name in LAPACK for equation in equations)
     if sum(np.asarray(c).nbytes for c in closed.consts) < LARGE:
-        return function, largest
+        return function, largest, lapack
     tree = jax.tree.structure(shape)
 
     def with_arguments(consts: list[Array], theta: Array) -> Any:
         return jax.tree.unflatten(tree, jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, consts))(theta))
 
-    return Partial(with_arguments, [jnp.asarray(c) for c in closed.consts]), largest
+    return Partial(with_arguments, [jnp.asarray(c) for c in closed.consts]), largest, lapack
 
 
-def _sizes(jaxpr: Jaxpr) -> Iterator[int]:
-    """Return the bytes of every result in a program."""
+def _size(equation: Any) -> int:
+    """Return the bytes of the largest result of a step."""
+    shapes = (getattr(variable.aval, "shape", ()) for variable in equation.outvars)
+    return max((8 * int(np.prod(shape, dtype=float)) for shape in shapes), default=0)
+
+
+def _equations(jaxpr: Jaxpr) -> Iterator[Any]:
+    """Return the steps of a program, and those of programs inside it."""
     for equation in jaxpr.eqns:
-        for variable in equation.outvars:
-            shape = getattr(variable.aval, "shape", ())
-            yield int(np.prod(shape, dtype=float)) * getattr(getattr(variable.aval, "dtype", None), "itemsize", 8)
+        yield equation
         for parameter in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda p: hasattr(p, "eqns")):
             inner: Any = getattr(parameter, "jaxpr", parameter)
             if hasattr(inner, "eqns"):
-                yield from _sizes(inner)
+                yield from _equations(inner)
 
 
 def map_points(function: Callable[..., Any], batch: int | None, points: int) -> Callable[..., Any]:
