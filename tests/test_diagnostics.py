@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import thermint
-from thermint.diagnostics import barrier, narrow_warnings, narrowness, round_trips, tail, trip_warnings
+from thermint.diagnostics import barrier, health, narrow_warnings, narrowness, round_trips, tail, trip_warnings
 from thermint.frame import Frame
 
 N, D = 20_000, 2
@@ -78,3 +78,13 @@ def test_trips_are_counted_at_the_top() -> None:
     assert not trip_warnings(np.nan, 4)
     assert "back 2 times in all" in trip_warnings(2, 4)[0]
     np.testing.assert_allclose(barrier(np.array([0.7, 0.4, np.nan])), [0.0, 0.3, 0.9])
+
+
+def test_health_of_rungs_in_a_few_words() -> None:
+    ladder, g = np.array([0.0, 0.5, 1.0]), np.zeros((2, 50, 3))
+    well = [np.full((2, 3), 0.6)]
+    assert health(g, ladder, well) == "3 rungs well"
+    apart = g + np.array([0.0, 0.0, 100.0])
+    assert health(apart, ladder, well) == "few swaps at rung 1"
+    assert health(g, ladder, [np.array([[0.0, 0.6, 0.01]] * 2)]) == "few moves at rung 2"
+    assert health(apart, ladder, [np.zeros((2, 3))]) == "few swaps at rung 1 and few moves at rungs 1, 2"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 NARROW = 3.0
 FEWEST_TAIL = 100  # draws that show a tail
 FEWEST_TRIPS = 5
+FEW = 0.1  # of moves, or of swaps, that are accepted
 
 
 def convergence(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -166,13 +167,13 @@ def rung_warnings(rungs: pd.DataFrame) -> list[str]:
             "uncertain. Increase draws."
         )
     # The last rung has no next one: its swap rate is NaN, which compares as false.
-    bad = np.flatnonzero(rungs["swap_rate"] < 0.1)
+    bad = np.flatnonzero(rungs["swap_rate"] < FEW)
     if len(bad):
         found.append(
             f"swaps between neighbours are accepted less than one time in ten at {rung_names(bad)}: modes found at low "
             "t may not reach t = 1. Put more rungs there."
         )
-    bad = np.flatnonzero(rungs["acceptance"].iloc[1:] < 0.1) + 1
+    bad = np.flatnonzero(rungs["acceptance"].iloc[1:] < FEW) + 1
     if len(bad):
         found.append(
             f"moves are accepted less than one time in ten at {rung_names(bad)}: the kernel does not suit the model "
@@ -187,6 +188,27 @@ def rung_warnings(rungs: pd.DataFrame) -> list[str]:
             "five standard errors, although it must rise with t: these rungs have not converged. Increase draws."
         )
     return found
+
+
+def health(g: np.ndarray, ladder: Ladder, acceptance: list[np.ndarray]) -> str:
+    """Say in a few words how the rungs are doing: where moves or swaps are rarely accepted.
+
+    Args:
+        g: log likelihood, [population, draw, rung].
+        ladder: inverse temperatures.
+        acceptance: of moves, [population, rung] for each batch.
+    """
+    swaps = swap_rates(g, ladder) < FEW  # the last is NaN, which compares as false
+    moves = np.mean(acceptance, axis=(0, 1)) < FEW
+    moves[0] = False  # draws of its own
+    if not (swaps | moves).any():
+        return f"{len(ladder)} rungs well"
+    parts = [
+        f"few {what} at {rung_names(np.flatnonzero(bad))}"
+        for what, bad in (("swaps", swaps), ("moves", moves))
+        if bad.any()
+    ]
+    return " and ".join(parts)
 
 
 def rung_names(indices: np.ndarray) -> str:

@@ -77,15 +77,18 @@ class Progress:
     def drawn(self, kept: Kept) -> None:
         """Say how far the draws of a round are, what they look like and what answer they give."""
         if self._bar:
+            from thermint.diagnostics import health
             from thermint.summary import so_far
 
-            said = [so_far(kept.run()), self._aim(), f"{self.spent + kept.place.evaluations:,} evaluations"]
-            self._update(
-                description=self._phase,
-                completed=kept.drawn,
-                total=kept.plan.draws,
-                said=", ".join(part for part in said if part),
-            )
+            run = kept.run()
+            answer = so_far(run)
+            said = [
+                f"{answer}{self._aim()}" if answer else "",
+                health(run.g, run.ladder, [batch.acceptance for batch in run.moves]),
+                f"{self.spent + kept.place.evaluations:,} evaluations",
+            ]
+            shown = ", ".join(part for part in said if part)
+            self._update(description=self._phase, completed=kept.drawn, total=kept.plan.draws, said=shown)
 
     def round(self, number: int, result: Evidence) -> None:
         """Report a round that is done."""
