@@ -1,6 +1,8 @@
 """The progress bar shows phase, answer and error, and is silent when nobody watches."""
 
 import re
+import subprocess
+import sys
 
 import thermint
 from thermint.paper import linear
@@ -34,3 +36,21 @@ def test_a_line_for_every_round_where_there_is_no_terminal(capfd):
 def test_nothing_at_all_if_so_wanted(capfd):
     thermint.evidence(linear.model(), ladder=11, draws=40, progress=False)
     assert capfd.readouterr() == ("", "")
+
+
+NOTEBOOK = """
+import nbclient, nbformat
+code = "import thermint; result = thermint.evidence(thermint.paper.linear.model(), ladder=11, draws=40); print(result)"
+notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+for output in notebook.cells[0].outputs:
+    print(output.output_type, output.get("name"), output.get("text"), output.get("data"))
+"""
+
+
+def test_a_notebook_shows_the_bar_and_the_answer():
+    ran = subprocess.run([sys.executable, "-c", NOTEBOOK], capture_output=True, text=True, timeout=180)
+    assert ran.returncode == 0, ran.stderr
+    assert "application/vnd.jupyter.widget-view+json" in ran.stdout
+    assert "stream stdout log evidence  -141.48" in ran.stdout
+    assert "stderr" not in ran.stdout  # no warning, and no lines beside the bar

@@ -203,12 +203,8 @@ def health(g: np.ndarray, ladder: Ladder, acceptance: list[np.ndarray]) -> str:
     moves[0] = False  # draws of its own
     if not (swaps | moves).any():
         return f"{len(ladder)} rungs well"
-    parts = [
-        f"few {what} at {rung_names(np.flatnonzero(bad))}"
-        for what, bad in (("swaps", swaps), ("moves", moves))
-        if bad.any()
-    ]
-    return " and ".join(parts)
+    poor = {"swaps": np.flatnonzero(swaps), "moves": np.flatnonzero(moves)}
+    return " and ".join(f"few {what} at {rung_names(bad)}" for what, bad in poor.items() if len(bad))
 
 
 def rung_names(indices: np.ndarray) -> str:
