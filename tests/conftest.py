@@ -4,11 +4,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import pytest
 
-os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")  # workers share the cores
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")  # workers share the cores; JAX reads it when it is imported
 os.environ.setdefault("THERMINT_CACHE", str(Path(__file__).parent.parent / ".pytest_cache" / "jax"))
+
+import jax
 
 MAPS = Path("/proc/self/maps")
 MOST_MAPS = 20_000  # Linux allows a process 65530, and XLA crashes beyond; one `evidence` of a new model takes 1500

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
         ("overhead", ["--repeats", "1", "--populations", "1"], "ratio"),
         ("estimate", ["--repeats", "1", "--quick"], "peak MiB"),
         ("startup", ["--draws", "20"], "compilation"),
+        ("devices", ["--quick"], "speed-up"),
         ("ladders", ["--quick"], "equal rejection"),
         ("precision", ["--quick"], "four-modes"),
         ("shared", ["--quick"], "shared"),

@@ -9,8 +9,10 @@ every device runs the same program on the same shapes: how many devices there ar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -105,13 +107,17 @@ class LostPeerError(RuntimeError):
     """Another process of the same run has ended, or cannot be reached."""
 
 
+# How an operation between processes says that it failed. What fails in this process alone says something else.
+LOST = re.compile("^(ABORTED|CANCELLED|DEADLINE_EXCEEDED|FAILED_PRECONDITION|UNAVAILABLE|UNKNOWN): |Gloo|NCCL")
+
+
 @contextmanager
 def peers(checkpoint: Path | None) -> Iterator[None]:
     """Say so if a run of several processes fails because one of them is gone."""
     try:
         yield
-    except jax.errors.JaxRuntimeError as error:
-        if jax.process_count() == 1:
+    except (jax.errors.JaxRuntimeError, ValueError) as error:  # JAX raises either, by the way the program is called
+        if jax.process_count() == 1 or not LOST.search(str(error)):
             raise
         where = f"from {checkpoint}, on any number of processes" if checkpoint else "with a checkpoint"
         raise LostPeerError(
@@ -120,28 +126,41 @@ def peers(checkpoint: Path | None) -> Iterator[None]:
         ) from error
 
 
-def agreed(value: float) -> float:
-    """Return the first process's number in all of them: clocks differ, decisions must not."""
-    if jax.process_count() == 1:
-        return value
-    from jax.experimental.multihost_utils import broadcast_one_to_all
-
-    return float(broadcast_one_to_all(np.float64(value)))
-
-
 def is_first() -> bool:
     """Say whether this is the process that writes and reports."""
     return jax.process_index() == 0
 
 
-def share_bytes(make: Callable[[], bytes]) -> bytes:
-    """Make some bytes in the first process, and return them in all."""
-    own = make() if is_first() else b""
+def agreed(value: float, choose: Callable[[list[float]], float] = itemgetter(0)) -> float:
+    """Return the same number in all processes, by default the first one's: clocks differ, decisions must not."""
     if jax.process_count() == 1:
-        return own
+        return value
+    from jax.experimental.multihost_utils import process_allgather
+
+    return float(choose(process_allgather(np.float64(value)).tolist()))
+
+
+def share_bytes(make: Callable[[], bytes]) -> bytes:
+    """Make some bytes in the first process, and return them in all.
+
+    Raises:
+        OSError: the first could not make them; in all processes, or the others would wait.
+    """
+    if jax.process_count() == 1:
+        return make()
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
+    own, problem = b"", None
+    if is_first():
+        try:
+            own = make()
+        except OSError as error:
+            own, problem = str(error).encode(), error
+    failed = agreed(float(problem is not None))
     buffer = np.zeros(int(agreed(len(own))), dtype=np.uint8)
     if is_first():
         buffer[:] = np.frombuffer(own, dtype=np.uint8)
-    return np.asarray(broadcast_one_to_all(buffer)).tobytes()
+    shared = np.asarray(broadcast_one_to_all(buffer)).tobytes() if buffer.size else b""
+    if failed:
+        raise problem or OSError(shared.decode())
+    return shared

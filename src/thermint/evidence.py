@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from thermint import ladders
 from thermint._runtime import require_float64
-from thermint.devices import peers
+from thermint.devices import mesh_of, peers
 from thermint.draws import Draws, check_draws, concatenate
 from thermint.errors import most_errors
 from thermint.interop.callback import own_errors
@@ -200,6 +200,7 @@ def evidence(
     require_positive("target_error", target_error)
     require_positive("max_evaluations", max_evaluations)
     require_positive("max_seconds", max_seconds)
+    mesh_of(populations)  # refuses those that several processes cannot share
     given: Ladder | None = None
     if ladder is not None:
         given = as_ladder(ladder)

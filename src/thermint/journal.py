@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ import numpy as np
 from jax import Array
 
 from thermint import store
-from thermint.devices import agreed, host, is_first, share_bytes
+from thermint.devices import agreed, host, share_bytes
 from thermint.model import Model
 from thermint.options import name_of
 from thermint.store import DamagedError
@@ -118,16 +119,20 @@ class Journal:
         origin, budget = self._notes
         values = (FORMAT, origin, self._identity, budget, self.seconds, stages, steps)
         content = dict(zip(KEYS, values, strict=True))
-        if is_first():
-            try:
-                store.write(self.path, content)
-                self.problem = ""
-            except OSError as error:
-                self.problem = (
-                    f"the checkpoint {self.path} could not be written ({error.strerror}): it holds the run as it was "
-                    "before, if at all. Make room, and run again to go on from there."
-                )
+        self.problem = share_bytes(lambda: self._saved(content).encode()).decode()
         self._written = time.monotonic()
+
+    def _saved(self, content: dict[str, Any]) -> str:
+        """Write the file, and return what is wrong if it could not be."""
+        assert self.path is not None
+        try:
+            store.write(self.path, content)
+        except OSError as error:
+            return (
+                f"the checkpoint {self.path} could not be written ({error.strerror}): it holds the run as it was "
+                "before, if at all. Make room, and run again to go on from there."
+            )
+        return ""
 
     def _write_if_due(self) -> None:
         if agreed(float(time.monotonic() - self._written > EVERY)):
@@ -160,16 +165,33 @@ def open_journal(
     Raises:
         DamagedError, ChangedError: the file is there, but of no use.
         OSError: it cannot be written.
+        ValueError: there are several processes, and not all of them were given the same.
     """
+    if checkpoint is None and jax.process_count() == 1:
+        return Journal(None, {})
+    identity = {"thermint": version("thermint"), "model": fingerprint(model), "settings": _plain(settings)}
+    _check_peers(identity | {"budget": _plain(dict(budget)), "checkpoint": checkpoint is not None})
     if checkpoint is None:
         return Journal(None, {})
     path, origin = checkpoint if isinstance(checkpoint, Checkpoint) else (checkpoint, "")
-    identity = {"thermint": version("thermint"), "model": fingerprint(model), "settings": _plain(settings)}
     journal = Journal(Path(path), identity, origin=origin, budget=budget)
     journal.write()
     if journal.problem:
         raise OSError(journal.problem)
     return journal
+
+
+def _check_peers(identity: dict[str, Any]) -> None:
+    """Refuse processes that were not given the same: they would answer for no model at all, or wait for each other."""
+    if jax.process_count() == 1:
+        return
+    first = json.loads(share_bytes(lambda: json.dumps(identity).encode()))
+    said = difference(first, json.loads(json.dumps(identity)))
+    if agreed(float(bool(said)), max):
+        raise ValueError(
+            "the processes of a run must all be given the same model and the same options, and they were not. "
+            + (f"Between the first process and this one: {said}." if said else "Another process says which.")
+        )
 
 
 def fingerprint(model: Model) -> dict[str, Any]:

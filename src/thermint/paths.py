@@ -276,7 +276,7 @@ class Paths:
             "the ladder given, whose quadrature error is larger": self.ladder is not None
             and done.result.quadrature_error > self.target_error,
             f"keep_draws, for which the next round would need {printed(bytes_needed)}": self.keep_draws
-            and bytes_needed > free(),
+            and bytes_needed > agreed(free(), min),
         }
         held = [reason for reason, holds in reasons.items() if holds]
         if not held:
@@ -306,7 +306,7 @@ class Paths:
         if not self.keep_draws:
             return
         rungs, dimension = len(begun.sampler.ladder), self.model.dimension
-        need, room = kept_bytes(begun.plan.draws, self.populations, rungs, dimension), free()
+        need, room = kept_bytes(begun.plan.draws, self.populations, rungs, dimension), agreed(free(), min)
         if need > room:
             raise ValueError(
                 f"keep_draws = True would take {printed(need)} for {begun.plan.draws} draws of {self.populations} "

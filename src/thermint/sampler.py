@@ -83,7 +83,7 @@ class Sampler:
     @property
     def params(self) -> Params:
         """What the kernel was tuned to by the warm-up, [rung]."""
-        log_step = jnp.asarray(self.place.population.log_step)[0]  # the same in all populations
+        log_step = jnp.asarray(host(self.place.population.log_step))[0]  # the same in all populations
         return Params(jnp.exp(log_step), jnp.asarray(self.place.precision_factor))
 
     def descend(self, position: np.ndarray, gains: tuple[float, ...]) -> Draws:

@@ -57,8 +57,8 @@ class Session:
 
     @property
     def stopping(self) -> bool:
-        """Say whether the user wants to stop; the same in all processes."""
-        return bool(agreed(float(self._asked_to_stop)))
+        """Say whether the user wants to stop, in whatever process; the same in all."""
+        return bool(agreed(float(self._asked_to_stop), max))
 
     def stop_if_asked(self) -> None:
         """Save and leave, if the user wants to, where there is no answer yet."""
