@@ -174,6 +174,6 @@ def test_mpi(table: pd.DataFrame) -> None:
 
 def test_the_guide_is_python() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "scale.md").read_text(), re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 8
     for block in blocks:
         compile(block, "docs/scale.md", "exec")
