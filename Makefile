@@ -25,6 +25,10 @@ bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.precision
 	$(BIN)/python -m benchmarks.interop
+	$(BIN)/python -m benchmarks.devices
+	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.scaling
+	$(BIN)/python -m benchmarks.kills
 
 $(BIN)/python:
 	$(PYTHON) -m venv .venv

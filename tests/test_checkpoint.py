@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import multiprocessing
 import os
 import random
 import resource
@@ -19,6 +17,7 @@ import pytest
 from targets import SKEWED_2, normal
 
 import thermint
+from benchmarks.kills import same, survive
 from thermint import Evidence, journal, store
 from thermint.journal import ChangedError, Journal
 from thermint.progress import Progress
@@ -28,20 +27,6 @@ OPTIONS: dict[str, Any] = {"draws": 100, "populations": 2, "seed": 3, "progress"
 ON_THE_PRIOR_PATH = OPTIONS | {"reference": "prior", "ladder": 21, "target_error": 2e-4}
 ON_THE_FITTED_PATH = OPTIONS | {"reference": "fitted", "target_error": 3e-4}
 BOTH = pytest.mark.parametrize("options", [ON_THE_PRIOR_PATH, ON_THE_FITTED_PATH], ids=["prior", "fitted"])
-
-
-def same(a: Evidence, b: Evidence) -> bool:
-    """Say whether two results are the same to the last bit, but for the time they took."""
-    for field in ("log_evidence", "standard_error", "mc_error", "evaluations", "warnings", "settings", "diagnostics"):
-        if json.dumps(getattr(a, field)) != json.dumps(getattr(b, field)):
-            return False
-    assert a.posterior is not None
-    assert b.posterior is not None
-    np.testing.assert_array_equal(a.rungs, b.rungs)
-    np.testing.assert_array_equal(a.estimates, b.estimates)
-    for name, values in a.posterior.values.items():
-        np.testing.assert_array_equal(values, b.posterior.values[name])
-    return True
 
 
 @pytest.fixture(scope="module")
@@ -99,78 +84,9 @@ def test_wherever_it_stops_it_goes_on_to_the_same_bits(
     assert time.perf_counter() - begin < result.seconds
 
 
-def child(path: str, every: float, pipe: Any) -> None:
-    """Run in another process, from which this one reads the answer."""
-    journal.EVERY = every
-    step, begun = Journal.step, False
-
-    def tell(self: Journal, make: Any) -> Any:
-        nonlocal begun
-        if not begun:
-            pipe.send("begun")
-            begun = True
-        return step(self, make)
-
-    Journal.step = tell  # type: ignore[method-assign]
-    pipe.send(thermint.evidence(thermint.paper.linear.model(), **KILLED, checkpoint=path))
-
-
-KILLED: dict[str, Any] = OPTIONS | {"draws": 400, "degree": 2, "target_error": 1e-300, "max_evaluations": 80_000}
-
-
-@pytest.fixture(scope="module")
-def server() -> Any:
-    """Children start from a process that has imported everything and started nothing."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["thermint", "thermint.evidence", "thermint.summary", "test_checkpoint"])
-    return context
-
-
-def test_killed_twenty_times_at_random_moments(server: Any, tmp_path: Path) -> None:
-    kill_and_compare(server, tmp_path, times=20, seed=0)
-
-
-@pytest.mark.slow
-def test_killed_a_hundred_times_at_random_moments(server: Any, tmp_path: Path) -> None:
-    kill_and_compare(server, tmp_path, times=100, seed=1)
-
-
-def kill_and_compare(server: Any, tmp_path: Path, times: int, seed: int) -> None:
-    """Kill a run so often, let the last one end, and compare it with one that nobody killed."""
-    chance = random.Random(seed)
-    whole = ended(server, tmp_path / "whole", 1e9, None)
-    assert isinstance(whole, Evidence)
-    killed, sizes = 0, set()
-    while killed < times:
-        answer = ended(server, tmp_path / "run", 0.0, chance.uniform(0.0, 1.5))
-        if answer is None:
-            killed += 1
-            sizes.add((tmp_path / "run").stat().st_size if (tmp_path / "run").exists() else 0)
-        else:
-            assert same(answer, whole)
-            (tmp_path / "run").unlink()
-    assert len(sizes) > times / 4  # it was killed in many places
-    answer = ended(server, tmp_path / "run", 0.0, None)
-    assert answer is not None
-    assert same(answer, whole)
-
-
-def ended(server: Any, path: Path, every: float, delay: float | None) -> Evidence | None:
-    """Return the answer of a child, or None if it was killed before."""
-    here, there = server.Pipe()
-    process = server.Process(target=child, args=(str(path), every, there))
-    process.start()
-    there.close()
-    try:
-        first = here.recv()
-        if isinstance(first, Evidence):  # it was at its end
-            return first
-        if here.poll(delay):
-            return here.recv()
-        process.kill()
-    finally:
-        process.join()
-    return None
+def test_killed_twenty_times_at_random_moments(tmp_path: Path) -> None:
+    _, sizes = survive(tmp_path, kills=20, seed=0)
+    assert len(set(sizes)) > 5  # it was killed in many places
 
 
 # --- What may change, and what may not ---
