@@ -53,21 +53,20 @@ def compare(draws: list[int], populations: int, repeats: int) -> None:
                 times[repeat, place, i] = seconds
                 devices[place] = number
                 answers[i].add(answer)
+    middle, best = np.median(times, axis=0), times.min(axis=0)
     for i, number in enumerate(draws):
         same = "same bits" if len(answers[i]) == 1 else f"DIFFERENT: {sorted(answers[i])}"
-        row(populations, f"{number} draws, whole call", devices[1], times[:, :, i], same)
-    middle, best = np.median(times, axis=0), times.min(axis=0)
+        row(populations, f"{number} draws, whole call", devices[1], middle[:, i], best[:, i], same)
     for i, j in pairwise(range(len(draws))):
-        each = (np.stack([middle, best])[:, :, j] - np.stack([middle, best])[:, :, i]) / (draws[j] - draws[i]) * 1000
-        row(populations, f"1000 draws, from {draws[i]} to {draws[j]}", devices[1], each, "")
+        usual, least = ((kind[:, j] - kind[:, i]) / (draws[j] - draws[i]) * 1000 for kind in (middle, best))
+        row(populations, f"1000 draws, from {draws[i]} to {draws[j]}", devices[1], usual, least, "")
 
 
-def row(populations: int, name: str, devices: int, times: np.ndarray, same: str) -> None:
-    """Print the median of seconds [repeat, (one core, all cores)], and the speed-up by median and by the best."""
-    alone, shared = np.median(times, axis=0)
-    best_alone, best_shared = times.min(axis=0)
-    ratios = f"{alone / shared:8.2f}x {best_alone / best_shared:6.2f}x"
-    print(f"{populations:11d}   {name:32} {devices:7d} {alone:9.3f} {shared:10.3f} {ratios}   {same}", flush=True)
+def row(populations: int, name: str, devices: int, middle: np.ndarray, best: np.ndarray, same: str) -> None:
+    """Print the median of seconds on one core and on all, and the speed-up by the median and by the best."""
+    ratios = f"{middle[0] / middle[1]:8.2f}x {best[0] / best[1]:6.2f}x"
+    seconds = f"{middle[0]:9.3f} {middle[1]:10.3f}"
+    print(f"{populations:11d}   {name:32} {devices:7d} {seconds} {ratios}   {same}", flush=True)
 
 
 def main() -> None:
