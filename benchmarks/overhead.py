@@ -61,6 +61,7 @@ def measure(populations: int, repeats: int) -> tuple[float, float]:
             jnp.asarray(ladder),
             np.int64(0),
             np.float64(0.0),
+            np.int64(LENGTH),
             model=model,
             kernel=mmala,
             swap=even_odd,
