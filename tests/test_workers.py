@@ -103,6 +103,7 @@ def test_an_interrupt_goes_through_and_cancels_what_has_not_begun() -> None:
         raise KeyboardInterrupt
 
     several: dict[str, Any] = {str(n): (work, ()) for n in range(9)}
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells let jobs in the background ignore it
     with ThreadPoolExecutor(1) as executor:
         threading.Timer(0.2, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
@@ -110,6 +111,7 @@ def test_an_interrupt_goes_through_and_cancels_what_has_not_begun() -> None:
         over.set()
         with pytest.raises(KeyboardInterrupt):
             spread({"first": (interrupted, ())}, executor)
+    signal.signal(signal.SIGINT, before)
     assert begun == [1]
 
 

@@ -69,6 +69,8 @@ class Progress:
         """Announce what is done next."""
         self._phase = description
         self._update(description=description, total=None, completed=0)
+        if self._bar:
+            self._bar.refresh()
 
     def iterated(self, iteration: int) -> None:
         """Say how far a phase is whose end is not known."""
