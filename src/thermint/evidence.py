@@ -233,7 +233,6 @@ def evidence(
     paths.plan(given, draws)  # options that cannot work are refused now, not after the search for the posterior
     with session, peers(journal.path):
         result = _answer(paths, reference)
-        journal.write()
     return warned(result, journal.problem) if journal.problem else result
 
 

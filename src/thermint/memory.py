@@ -13,8 +13,7 @@ def kept_bytes(draws: int, populations: int, rungs: int, dimension: int) -> int:
 
 def free() -> float:
     """Return how many bytes this process could still get, as far as that can be known; infinite if not at all."""
-    found = [_of_the_machine(), _of_the_group()]
-    return min(found)
+    return min(_of_the_machine(), _of_the_group())
 
 
 def _of_the_machine() -> float:

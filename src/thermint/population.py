@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -82,39 +82,20 @@ def advance(
         length: number of iterations that there is room for.
         mesh: the devices that share the populations; see `thermint.devices`.
     """
-    group = group_of(len(keys))
-    if mesh is None:
-        shared = (precision_factor, ladder, iteration, gain, stop, model)
-        population, record = _advance(keys, population, *shared, kernel=kernel, swap=swap, length=length, group=group)
-    else:
+    local = partial(_advance, kernel=kernel, swap=swap, length=length, group=group_of(len(keys)))
+    if mesh is not None:
         own, same = PartitionSpec(AXIS), PartitionSpec()
-        local = jax.shard_map(
-            partial(_advance, kernel=kernel, swap=swap, length=length, group=group),
-            mesh=mesh,
-            in_specs=(own, own, *(same,) * 6),
-            out_specs=own,
-            check_vma=False,  # nothing is exchanged
-        )
-        population, record = local(keys, population, precision_factor, ladder, iteration, gain, stop, model)
+        specs: dict[str, Any] = {"in_specs": (own, own, same), "out_specs": own}
+        local = jax.shard_map(local, mesh=mesh, check_vma=False, **specs)  # nothing is exchanged
+    population, record = local(keys, population, (precision_factor, ladder, iteration, gain, stop, model))
     return population, Draws(ladder, *record)
 
 
 def _advance(
-    keys: Array,
-    population: Population,
-    precision_factor: Array,
-    ladder: Array,
-    iteration: Array,
-    gain: Array,
-    stop: Array,
-    model: Model,
-    *,
-    kernel: Kernel,
-    swap: Swap,
-    length: int,
-    group: int,
+    keys: Array, population: Population, shared: tuple, *, kernel: Kernel, swap: Swap, length: int, group: int
 ) -> tuple[Population, tuple[Array, ...]]:
-    """Do what `advance` says, one group of populations after the other."""
+    """Do what `advance` says, one group of populations after the other; ``shared`` is what all devices have."""
+    precision_factor, ladder, iteration, gain, stop, model = shared
     rungs_at_once = None if model.batch is None else max(1, model.batch // group)
     target = getattr(kernel, "target_acceptance", 0.6)
 

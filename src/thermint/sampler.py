@@ -47,13 +47,13 @@ class Sampler:
     """A sampler after its warm-up. It knows where its chains are; nothing else of it changes any more."""
 
     def __init__(
-        self, model: Model, step: Advance, place: Place, length: int, cost: int, mesh: Mesh | None = None
+        self, model: Model, step: Advance, place: Place, length: int, cost: int, mesh: Mesh | None, last: Draws | None
     ) -> None:
         self.place = place
         self.length = length  # of a chunk
         self.cost = cost  # evaluations for one draw from all rungs and populations
         self.devices = 1 if mesh is None else mesh.size
-        self.last: Draws | None = None  # of the warm-up, if there was one
+        self.last = last  # draws of the warm-up, if there was one
         self._model, self._step = model, step
 
     @property
@@ -183,7 +183,7 @@ def make_sampler(
         return now, concatenate(pieces)
 
     if place is not None:
-        return Sampler(model, step, place, length, cost, mesh)
+        return Sampler(model, step, place, length, cost, mesh, last=None)
     states, deviation = pop.start(model, keys, ladder, check=factor is None)
     start = pop.begin(states, jnp.full((populations, len(ladder)), np.log(FIRST_STEP)))
     first = np.diag(1 / deviation) if factor is None else precision_factor_of(factor)
@@ -204,9 +204,7 @@ def make_sampler(
     looks = 3 if factor is None and model.differentiable else 1  # at every start; see `population.start`
     spent = tuned.iteration * cost + populations * pop.starts(ladder) * looks
     place = Place(tuned.ladder, tuned.precision_factor, tuned.frame, tuned.population, tuned.iteration, spent)
-    sampler = Sampler(model, step, place, length, cost, mesh)
-    sampler.last = tuned.draws
-    return sampler
+    return Sampler(model, step, place, length, cost, mesh, last=tuned.draws)
 
 
 def default_kernel(model: Model) -> Kernel:
