@@ -1,7 +1,14 @@
-"""Speed-up of Pima's evidence on all cores over one, and whether the answers have the same bits.
+"""Speed-up of Pima's evidence on all cores over one, beside what the machine allows, and whether bits are the same.
 
-``python -m benchmarks.devices`` starts every measurement in a new process, on one core and on all of them by turns.
-Seconds are those of the second call in a process, whose programs are compiled.
+``python -m benchmarks.devices`` keeps a process on each core and one on all of them, and gives them the same call by
+turns: one core alone, all cores, and every core on its own at the same time. The last is what the machine allows:
+processes that have nothing to do with each other. Programs are compiled before the clock starts.
+
+    speed-up    seconds of one core / seconds of all
+    machine     speed-up of the separate processes: their number * seconds of one core / seconds of the slowest
+
+Where cores are shared with others, both change from one minute to the next: the best turn of each kind says what the
+program can do, the median what one got.
 """
 
 from __future__ import annotations
@@ -13,77 +20,94 @@ import platform
 import subprocess
 import sys
 from importlib.metadata import version
-from itertools import pairwise
 
 import numpy as np
 
 CODE = """
 import json, os, sys, time
-if {one}:
-    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+os.sched_setaffinity(0, {cores})
 import thermint
 model = thermint.paper.pima.model(2)
-times = []
-for draws in {draws}:
-    thermint.evidence(model, draws=draws, populations={populations}, progress=False)
+for line in sys.stdin:
+    options = json.loads(line)
     begin = time.perf_counter()
-    result = thermint.evidence(model, draws=draws, populations={populations}, progress=False)
+    result = thermint.evidence(model, **options, progress=False)
     seconds = time.perf_counter() - begin
-    times.append([seconds, result.settings["devices"], repr((result.log_evidence, result.standard_error))])
-print(json.dumps(times))
+    answer = repr((result.log_evidence, result.standard_error))
+    print(json.dumps([seconds, result.settings["devices"], answer]), flush=True)
 """
 
 
-def measured(draws: list[int], populations: int, one: bool) -> list[tuple[float, int, str]]:
-    """Return seconds, devices and answer for each number of draws, on one core or on all."""
-    code = CODE.format(one=one, draws=draws, populations=populations)
-    environment = {k: v for k, v in os.environ.items() if k not in ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    return [tuple(row) for row in json.loads(done.stdout)]
+class Worker:
+    """A process on some cores, which computes evidences when it is told to."""
+
+    def __init__(self, cores: set[int]) -> None:
+        environment = {k: v for k, v in os.environ.items() if k not in ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")}
+        code = [sys.executable, "-c", CODE.format(cores=cores)]
+        self.process = subprocess.Popen(code, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def begin(self, options: dict[str, int]) -> None:
+        """Start a call."""
+        assert self.process.stdin
+        print(json.dumps(options), file=self.process.stdin, flush=True)
+
+    def end(self) -> tuple[float, int, str]:
+        """Wait for seconds, devices and answer."""
+        assert self.process.stdout
+        seconds, devices, answer = json.loads(self.process.stdout.readline())
+        return seconds, devices, answer
 
 
-def compare(draws: list[int], populations: int, repeats: int) -> None:
-    """Measure by turns, and print a line for each number of draws, and one for the draws between two of them."""
-    times = np.empty((repeats, 2, len(draws)))
-    answers: list[set[str]] = [set() for _ in draws]
-    devices = [0, 0]
-    for repeat in range(repeats):
-        for place, one in enumerate((True, False)):
-            for i, (seconds, number, answer) in enumerate(measured(draws, populations, one)):
-                times[repeat, place, i] = seconds
-                devices[place] = number
-                answers[i].add(answer)
-    middle, best = np.median(times, axis=0), times.min(axis=0)
-    for i, number in enumerate(draws):
-        same = "same bits" if len(answers[i]) == 1 else f"DIFFERENT: {sorted(answers[i])}"
-        row(populations, f"{number} draws, whole call", devices[1], middle[:, i], best[:, i], same)
-    for i, j in pairwise(range(len(draws))):
-        usual, least = ((kind[:, j] - kind[:, i]) / (draws[j] - draws[i]) * 1000 for kind in (middle, best))
-        row(populations, f"1000 draws, from {draws[i]} to {draws[j]}", devices[1], usual, least, "")
+def together(workers: list[Worker], options: dict[str, int]) -> list[tuple[float, int, str]]:
+    """Let workers run at the same time."""
+    for worker in workers:
+        worker.begin(options)
+    return [worker.end() for worker in workers]
 
 
-def row(populations: int, name: str, devices: int, middle: np.ndarray, best: np.ndarray, same: str) -> None:
-    """Print the median of seconds on one core and on all, and the speed-up by the median and by the best."""
-    ratios = f"{middle[0] / middle[1]:8.2f}x {best[0] / best[1]:6.2f}x"
-    seconds = f"{middle[0]:9.3f} {middle[1]:10.3f}"
-    print(f"{populations:11d}   {name:32} {devices:7d} {seconds} {ratios}   {same}", flush=True)
+def compare(alone: list[Worker], everywhere: Worker, options: dict[str, int], turns: int) -> None:
+    """Measure by turns, and print a line."""
+    for worker in (*alone, everywhere):  # compile
+        together([worker], options)
+    one, every, machine = np.empty(turns), np.empty(turns), np.empty(turns)
+    answers = set()
+    for turn in range(turns):
+        [(one[turn], _, first)] = together(alone[:1], options)
+        [(every[turn], devices, second)] = together([everywhere], options)
+        machine[turn] = max(seconds for seconds, _, _ in together(alone, options)) / len(alone)
+        answers |= {first, second}
+    bits = "same bits" if len(answers) == 1 else f"DIFFERENT: {sorted(answers)}"
+    middle, best = (f"{f(one) / f(every):6.2f}x {f(one) / f(machine):5.2f}x" for f in (np.median, np.min))
+    seconds = f"{np.median(one):9.3f} {np.median(every):10.3f}"
+    print(
+        f"{options['populations']:11d} {options['draws']:7d} {devices:8d} {seconds}   {middle}   {best}   {bits}",
+        flush=True,
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="speed-up of Pima, model 2, on all cores")
-    parser.add_argument("--draws", type=int, nargs="+", default=[1000, 5000, 20_000])
+    parser.add_argument("--draws", type=int, nargs="+", default=[1000, 10_000])
     parser.add_argument("--populations", type=int, nargs="+", default=[4, 8])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="one short run of each kind")
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--quick", action="store_true", help="one turn of one short run")
     options = parser.parse_args()
     if options.quick:
-        options.draws, options.populations, options.repeats = [50, 100], [4], 1
-    cores = len(os.sched_getaffinity(0))
-    print(f"thermint {version('thermint')}, jax {version('jax')}, {platform.machine()}, {cores} core(s)")
-    print(f"Pima model 2, default call but for draws and populations, median of {options.repeats}, compiled programs")
-    print("populations   what                             devices  one core  all cores  speed-up  (best)  answers")
-    for populations in options.populations:
-        compare(sorted(options.draws), populations, options.repeats)
+        options.draws, options.populations, options.turns = [100], [4], 1
+    cores = os.sched_getaffinity(0)
+    print(f"thermint {version('thermint')}, jax {version('jax')}, {platform.machine()}, {len(cores)} core(s)")
+    print(f"Pima model 2, default call but for draws and populations, {options.turns} turns, compiled programs")
+    print("                                 median seconds          median             best")
+    print("populations   draws  devices  one core  all cores  speed-up machine  speed-up machine   answers")
+    alone, everywhere = [Worker({core}) for core in sorted(cores)], Worker(cores)
+    try:
+        for populations in options.populations:
+            for draws in options.draws:
+                compare(alone, everywhere, {"draws": draws, "populations": populations}, options.turns)
+    finally:
+        for worker in (*alone, everywhere):
+            worker.process.kill()
+            worker.process.wait()
 
 
 if __name__ == "__main__":

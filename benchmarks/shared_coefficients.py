@@ -71,6 +71,7 @@ def share(
         own.variance,
         residual[best, rungs, targets],
         degree_of[best, rungs, targets],
+        own.coefficients,
     )
 
 

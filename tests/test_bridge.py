@@ -87,7 +87,9 @@ def test_where_control_leaves_no_positive_mean_there_is_none() -> None:
     number = np.array([10.0, 10.0, 10.0, 11.0, 10.0, 11.0])
     values = rng.uniform(0.5, 1.5, (2, batches, POPULATIONS, 3, TARGETS))
     controlled, plain = (
-        Controlled(value, np.ones((3, TARGETS)), np.ones((3, TARGETS)), np.ones((3, TARGETS), dtype=int))
+        Controlled(
+            value, np.ones((3, TARGETS)), np.ones((3, TARGETS)), np.ones((3, TARGETS), dtype=int), np.zeros((3, 0))
+        )
         for value in values
     )
     frame = Frame(np.zeros((3, 1)), np.zeros((3, 1, 1)), np.ones((3, 1, 1, 1)), np.array([-3.0, -2.0, 1.0]), np.ones(3))

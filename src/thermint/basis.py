@@ -50,6 +50,25 @@ def exponents(dimension: int, degree: int, cross: bool = True) -> tuple[tuple[tu
     return tuple(terms)
 
 
+def names(dimension: int, degree: int, cross: bool = True, components: int = 1) -> list[str]:
+    """Name the features in their order, after the whitened coordinates z1, z2, ... in their trial functions.
+
+    >>> names(2, 2), names(1, 1, components=2)
+    (['z1', 'z2', 'z1²', 'z1 z2', 'z2²'], ['mode 1', 'mode 1: z1', 'mode 2', 'mode 2: z1'])
+    """
+    powers = ("", "", "²", "³", "⁴")
+    terms = [(sum(p for _, p in term), term) for term in exponents(dimension, degree, cross)]
+    words = [(total, " ".join(f"z{i + 1}{powers[p]}" for i, p in term)) for total, term in terms]
+    if components == 1:
+        return [word for _, word in words]
+    named = []
+    for k in range(1, degree + 1):
+        for mode in range(1, components + 1):
+            named += [f"mode {mode}"] if k == 1 else []
+            named += [f"mode {mode}: {word}" for total, word in words if total == k]
+    return named
+
+
 def hermite(x: Array, degree: int) -> list[Array]:
     """Probabilists' Hermite polynomials He_0 to He_degree of each entry of x."""
     values = [jnp.ones_like(x), x]

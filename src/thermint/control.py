@@ -26,13 +26,15 @@ class Controlled(NamedTuple):
     variance: np.ndarray  # [rung, target], of the target itself
     residual: np.ndarray  # [rung, target], of the controlled target: held out, or in sample without cross-fitting
     degree: np.ndarray  # [rung, target], the degree used
+    coefficients: np.ndarray  # [rung, feature], of y = (g - centre) / spread; mean over folds, 0 above the degree used
 
 
 def uncontrolled(gram: Gram) -> Controlled:
     """Take the plain means, as `control` would with no features."""
     total = np.asarray(gram.second[:, :, : 1 + TARGETS, : 1 + TARGETS]).sum(axis=0)
     variance = variances(total)
-    return Controlled(batch_means(gram, 1, 1 + TARGETS), variance, variance, np.zeros(variance.shape, dtype=int))
+    none = np.zeros(variance.shape, dtype=int)
+    return Controlled(batch_means(gram, 1, 1 + TARGETS), variance, variance, none, np.zeros((len(variance), 0)))
 
 
 def control(
@@ -56,15 +58,17 @@ def control(
         rungs = [
             _control_rung(first, second, gram.fold, sizes[: 1 + top], fixed, crossfit) for first, second, top in by_rung
         ]
-    sums, variance, residual, degree = (np.stack(part) for part in zip(*rungs, strict=True))
-    return Controlled(
-        np.moveaxis(sums, 0, 2) / np.asarray(gram.number)[:, None, None, None], variance, residual, degree
-    )
+    sums, variance, residual, degree = (np.stack(part) for part in list(zip(*rungs, strict=True))[:4])
+    coefficients = np.zeros((len(rungs), sizes[-1]))
+    for row, rung in zip(coefficients, rungs, strict=True):
+        row[: len(rung[4])] = rung[4]
+    mean = np.moveaxis(sums, 0, 2) / np.asarray(gram.number)[:, None, None, None]
+    return Controlled(mean, variance, residual, degree, coefficients)
 
 
 def _control_rung(
     first: np.ndarray, second: np.ndarray, fold: np.ndarray, sizes: tuple[int, ...], fixed: bool, crossfit: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Control one rung.
 
     Args:
@@ -76,8 +80,8 @@ def _control_rung(
         crossfit: likewise.
 
     Returns:
-        Sums of the controlled targets, [batch, population, target], and their variance without and with control and
-        the degree used, [target].
+        Sums of the controlled targets, [batch, population, target]; their variance without and with control and the
+        degree used, [target]; the coefficients of the first target, averaged over folds.
     """
     total = second.sum(axis=0)
     draws = total[0, 0]
@@ -86,7 +90,7 @@ def _control_rung(
     else:  # one fold, fitted to itself
         training = second = total[None]
         fold = np.zeros_like(fold)
-    degrees, sums, residuals = [], [], []
+    degrees, sums, residuals, fitted = [], [], [], []
     for degree in range(len(sizes) - 1 if fixed else 0, len(sizes)):
         size = sizes[degree]
         few = crossfit and draws < FEW_DRAWS * size
@@ -100,6 +104,7 @@ def _control_rung(
             square = np.sum(form * (second[:, block, block] @ form), axis=(0, 1))
             degrees.append(degree)
             sums.append(controlled)
+            fitted.append(phi[..., 0].mean(axis=0))
             residuals.append(np.maximum(square / draws - (controlled.sum(axis=(0, 1)) / draws) ** 2, 0.0))
             if len(residuals) > 1 and degrees[-2] == degree and np.all(residuals[-1] >= residuals[-2]):
                 break  # a stronger ridge would only be worse
@@ -110,6 +115,7 @@ def _control_rung(
         variances(total),
         np.stack(residuals)[best, targets],
         np.array(degrees)[best],
+        fitted[best[0]],
     )
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from thermint.draws import Draws
+    from thermint.plots import Plots
 
 
 class Posterior(NamedTuple):
@@ -43,6 +44,9 @@ class Evidence:
             back, the communication ``barrier`` that they overcome, the share of the prior ``supported`` by a likelihood
             above zero, and shares of proposals ``outside`` the support and ``invalid`` (NaN or +inf).
         settings: what it takes to repeat the run.
+        coefficients: of the control variates, one row for each rung; in standard deviations of the log likelihood for
+            one of the feature, whose trial function is named in whitened coordinates z1, z2, ...
+        trace: log likelihood (less the reference) of up to 1000 draws, [population, draw, rung].
         posterior: some draws from the posterior, which is where the path ends; None where no chain has gone there.
         draws: all draws of the last round, from all rungs of the path, where ``keep_draws`` asked for them.
     """
@@ -59,6 +63,8 @@ class Evidence:
     estimates: pd.DataFrame = field(repr=False)
     diagnostics: dict[str, float] = field(repr=False)
     settings: dict[str, Any] = field(repr=False)
+    coefficients: pd.DataFrame | None = field(default=None, repr=False)
+    trace: np.ndarray | None = field(default=None, repr=False)
     posterior: Posterior | None = field(default=None, repr=False)
     draws: Draws | None = field(default=None, repr=False)
 
@@ -91,6 +97,16 @@ class Evidence:
             raise store.DamagedError(f"{path} is a file of thermint's, but not a result.")
         return result
 
+    @property
+    def plot(self) -> Plots:
+        """Plots with matplotlib: ``result.plot()`` for an overview, ``result.plot.integrand(ax)`` and others for one.
+
+        See `thermint.plots`, whose functions these are.
+        """
+        from thermint.plots import Plots
+
+        return Plots(self)
+
     def to_datatree(self) -> xr.DataTree:
         """Return the posterior draws, their statistics and the evidence as a tree that ArviZ reads."""
         from thermint.interop.arviz import to_datatree
@@ -121,7 +137,8 @@ class Evidence:
                 value = value.item()
             return None if isinstance(value, float) and not np.isfinite(value) else value
 
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("posterior", "draws")}
+        large = ("coefficients", "trace", "posterior", "draws")
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in large}
         tables = {name: fields[name].reset_index().to_dict("list") for name in ("rungs", "estimates")}
         return plain(fields | tables)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from thermint import diagnostics
+from thermint import basis, diagnostics
 from thermint.control import Controlled, control, largest_z, mean_zero, uncontrolled
 from thermint.draws import Draws
 from thermint.errors import BatchError, batch_error, most_errors
@@ -37,6 +37,7 @@ NO_VARIANCE = 0.5  # Pareto k
 NO_MEAN = 1.0
 STRAY = 1e-3  # share of proposals at which the model may be NaN without this being a border
 WIDE_GAP = 0.3  # nats between stepping stones forward and backward
+LONGEST_TRACE = 1000  # draws of each population and rung that the result keeps of g
 UNCONTROLLED = 0.1  # share of the variance that is left where control variates have not removed such a tail
 
 
@@ -62,6 +63,7 @@ def summarise(
     ess, r_hat = diagnostics.convergence(g)
     acceptance, outside, invalid, upward = (np.stack(part) for part in zip(*run.moves, strict=True))
     plain = uncontrolled(gram)
+    uncorrected = integrate(plain, number, gram.frame, ladder, rule)
     share_outside = float(outside[:, :, 1:].mean())
     # Nearly all that is outside may be NaN here and there, which is reported, and no border.
     stray = share_outside <= min(invalid.mean() * outside[0].size / outside[0, :, 1:].size, STRAY)
@@ -104,9 +106,11 @@ def summarise(
     rungs = pd.DataFrame(
         {
             "t": ladder,
+            "weight": rule(ladder)[0],
             "mean": integral.mean,
-            "error": np.asarray(gram.frame.spread)
-            * [batch_error(rung).error for rung in np.moveaxis(controlled.mean[..., 0], 2, 0)],
+            "error": _errors(gram.frame.spread, controlled),
+            "plain_mean": uncorrected.mean,
+            "plain_error": _errors(gram.frame.spread, plain),
             "variance": integral.variance,
             "ratio": controlled.residual[:, 0] / np.where(variance > 0, variance, 1.0),
             "degree": controlled.degree[:, 0],
@@ -160,6 +164,8 @@ def summarise(
         rungs=rungs,
         estimates=estimates,
         diagnostics=seen,
+        coefficients=pd.DataFrame(controlled.coefficients, columns=_feature_names(run, controlled)).rename_axis("rung"),
+        trace=g[:, :: -(-g.shape[1] // LONGEST_TRACE)],
         settings={
             "method": method,
             **settings,
@@ -171,6 +177,18 @@ def summarise(
             "crossfit": plan.crossfit,
         },
     )
+
+
+def _errors(spread: Any, controlled: Controlled) -> np.ndarray:
+    """Error of the mean of g at every rung."""
+    by_rung = np.moveaxis(controlled.mean[..., 0], 2, 0)
+    return np.asarray(spread) * [batch_error(rung).error for rung in by_rung]
+
+
+def _feature_names(run: Run, controlled: Controlled) -> list[str]:
+    """Name the columns of the coefficients."""
+    number, (components, d) = controlled.coefficients.shape[1], run.gram.frame.mean.shape[1:]
+    return basis.names(d, run.plan.degree, run.plan.cross, components)[:number]
 
 
 def so_far(run: Run) -> str:
