@@ -307,6 +307,7 @@ def broken_langevin(
     step_size: Array,
     factor: Callable[[Evaluation], Array],
     evaluate: Callable[[Array], Evaluation],
+    inverse: Array | None = None,
     *,
     flaw: Array,
 ) -> tuple[Evaluation, Info]:
@@ -687,3 +688,18 @@ def in_units(target: Target, t: float, draws: Draws, rung: int) -> tuple[np.ndar
     deviation = np.asarray(draws.position)[:, :, rung] - target.mean(t)
     x = np.linalg.solve(np.linalg.cholesky(target.covariance(t)), deviation[..., None])[..., 0]
     return x, np.asarray(draws.log_likelihood)[:, :, rung, None] - target.expected_log_likelihood(t)
+
+
+@pytest.mark.parametrize("kernel", [mala, hmc, random_walk])
+def test_multiplying_by_the_inverse_is_solving(kernel: Kernel) -> None:
+    target = SKEWED_2
+    d, t = target.model.dimension, jnp.asarray(0.6)
+    factor = np.linalg.cholesky(np.eye(d) + 0.3)
+    state = start(target.model, [0.3] * d)
+    noise = Noise(jnp.linspace(-1.0, 1.5, d), jnp.asarray(0.4))
+    solved = Params(jnp.asarray(0.7), jnp.asarray(factor))
+    multiplied = solved._replace(inverse_factor=jnp.asarray(np.linalg.inv(factor)))
+    one, other = (kernel(noise, state, t, p, partial(evaluate, target.model)) for p in (solved, multiplied))
+    assert np.abs(np.asarray(one[1].proposal.position - state.position)).max() > 0.1
+    np.testing.assert_allclose(one[1].proposal.position, other[1].proposal.position, rtol=1e-12)
+    np.testing.assert_allclose(one[1].acceptance, other[1].acceptance, rtol=1e-10)

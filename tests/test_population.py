@@ -452,3 +452,21 @@ def test_default_kernel_depends_on_the_number_of_parameters() -> None:
     assert default_kernel(TARGET.model) is mala
     many = replace(TARGET.model, sample_prior=lambda key: jax.random.normal(key, (50,)))
     assert default_kernel(many) is hmc
+
+
+@pytest.mark.parametrize("kernel", [mala, hmc, random_walk])
+def test_many_parameters_do_without_lapack(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On several devices at once, JAX 0.10 waits forever for its batched calls."""
+    d = 12
+    model = Model(
+        lambda theta: -jnp.sum(theta**2),
+        lambda theta: -0.5 * jnp.sum(theta**2) - 0.5 * d * jnp.log(2 * jnp.pi),
+        lambda key: jax.random.normal(key, (d,)),
+    )
+    start = start_at(np.zeros((2, len(LADDER), d)), model)
+    monkeypatch.setattr(pop, "advance", pop.advance.__wrapped__)  # type: ignore[attr-defined]  # not compiled
+    factors = np.tile(np.eye(d), (len(LADDER), 1, 1))
+    program = str(jax.make_jaxpr(lambda start: advance(start, model=model, kernel=kernel, factors=factors))(start))
+    assert "while" in program
+    assert "triangular_solve" not in program
+    assert "cholesky" not in program

@@ -1,71 +1,133 @@
-"""The command line: ``thermint evidence MODEL``, ``thermint resume FILE`` and ``thermint paper``."""
+"""The command line: ``thermint evidence MODEL`` and its neighbours."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from thermint import loading
+from thermint.loading import BUILT_IN
+
 if TYPE_CHECKING:
-    from thermint.model import Model
+    from thermint.result import Evidence
 
 app = typer.Typer(
     help="Bayesian model evidence with an error bar you can bet on.",
+    epilog="MODEL is FILE.py:NAME or a name of `thermint examples`. Exit codes: 0, 2 bad input, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    rich_markup_mode=None,
 )
+KINDS = ("overview", "integrand", "ratio", "coefficients", "swaps", "traces", "estimators")
 
-# A module of thermint.paper, and the arguments of its function model.
-BUILT_IN: dict[str, tuple[str, dict[str, Any]]] = {
-    "linear": ("linear", {}),
-    "radiata-1": ("radiata", {"number": 1}),
-    "radiata-2": ("radiata", {"number": 2}),
-    "radiata-1-benchmark": ("radiata", {"number": 1, "benchmark": True}),
-    "radiata-2-benchmark": ("radiata", {"number": 2, "benchmark": True}),
-    "pima-1": ("pima", {"number": 1}),
-    "pima-2": ("pima", {"number": 2}),
-    "goodwin-3": ("goodwin", {"g": 3}),
-    "goodwin-4": ("goodwin", {"g": 4}),
-}
+
+def _built_in(begun: str) -> list[str]:
+    """Complete the name of a built-in model."""
+    return [name for name in BUILT_IN if name.startswith(begun)]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(version("thermint"))
+        raise typer.Exit
 
 
 @app.callback()
-def main() -> None:
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Bayesian model evidence with an error bar you can bet on."""
 
 
 ModelName = Annotated[
-    str, typer.Argument(help=f"FILE.py:NAME (the file is Python, and is run), or one of {', '.join(BUILT_IN)}.")
+    str,
+    typer.Argument(
+        help="FILE.py:NAME (the file is Python, and is run), or a built-in one of `thermint examples`.",
+        metavar="MODEL",
+        autocompletion=_built_in,
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print all fields of the result as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print all of it as JSON, for machines.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same answer.")]
+DrawsOption = Annotated[int, typer.Option(help="Draws per rung and population, after warm-up.")]
 TargetError = Annotated[float | None, typer.Option(help="Standard error to reach, by rounds of doubling length.")]
 MaxEvaluations = Annotated[int | None, typer.Option(help="Of the likelihood, at most.")]
 MaxSeconds = Annotated[float | None, typer.Option(help="No round begins that would end later.")]
+Report = Annotated[Path | None, typer.Option(help="Write a page for people: one HTML file.", metavar="FILE.html")]
 
 
 @app.command()
 def evidence(
     model: ModelName,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same answer.")] = 0,
-    draws: Annotated[int, typer.Option(help="Draws per rung and population, after warm-up.")] = 1000,
+    seed: Seed = 0,
+    draws: DrawsOption = 1000,
     target_error: TargetError = None,
     max_evaluations: MaxEvaluations = None,
     max_seconds: MaxSeconds = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="File to save the run in, and to go on from; see `thermint resume`.")
     ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the result to a file, for `plot`, `report` and `compare`.")
+    ] = None,
+    report: Report = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute the log evidence of a model."""
     options: dict[str, Any] = {"seed": seed, "draws": draws}
     budget = {"target_error": target_error, "max_evaluations": max_evaluations, "max_seconds": max_seconds}
-    run(model, options | budget, checkpoint, as_json)
+    with failures():
+        result = run(model, options | budget, checkpoint)
+        keep(result, save, report)
+    show(result, as_json)
+
+
+@app.command()
+def compare(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            help="MODEL, NAME=MODEL, or a saved result; two or more.", metavar="MODEL", autocompletion=_built_in
+        ),
+    ],
+    prior: Annotated[
+        list[str] | None, typer.Option(help="Probability of a model before the data, as NAME=0.5; give all or none.")
+    ] = None,
+    seed: Seed = 0,
+    draws: DrawsOption = 1000,
+    target_error: TargetError = None,
+    max_evaluations: MaxEvaluations = None,
+    max_seconds: MaxSeconds = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Folder to save the runs in, and to go on from.")] = None,
+    report: Report = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare models: Bayes factors and posterior probabilities."""
+    import thermint
+
+    budget = {"target_error": target_error, "max_evaluations": max_evaluations, "max_seconds": max_seconds}
+    with failures():
+        table = thermint.compare(
+            load_all(models), prior=probabilities(prior), seed=seed, draws=draws, checkpoint=checkpoint, **budget
+        )
+        if report:
+            table.report(report)
+    if not as_json:
+        print(table)
+        return
+    rows = json.loads(table.to_json(orient="index", double_precision=15))
+    print(json.dumps({"models": rows, "results": {k: v.as_dict() for k, v in table.results.items()}}, indent=2))
 
 
 @app.command()
@@ -78,15 +140,18 @@ def resume(
     target_error: TargetError = None,
     max_evaluations: MaxEvaluations = None,
     max_seconds: MaxSeconds = None,
+    save: Annotated[Path | None, typer.Option(help="Write the result to a file.")] = None,
+    report: Report = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run that was interrupted, or that is to become more precise. The checkpoint itself runs nothing."""
+    """Go on with a run that was interrupted, or for longer.
+
+    The checkpoint itself runs nothing.
+    """
     from thermint.journal import contents
 
-    try:
+    with failures():
         found = contents(checkpoint)
-    except (ValueError, OSError) as error:
-        fail(str(error))
     if found is None:
         fail(f"there is no file {checkpoint}.")
     origin = found["origin"]
@@ -100,26 +165,86 @@ def resume(
     options = {name: value for name, value in found["identity"]["settings"].items() if name not in ("kernel", "swap")}
     given = {"target_error": target_error, "max_evaluations": max_evaluations, "max_seconds": max_seconds}
     budget = found["budget"] | {name: value for name, value in given.items() if value is not None}
-    run(model or origin, options | budget, checkpoint, as_json)
+    with failures():
+        result = run(model or origin, options | budget, checkpoint)
+        keep(result, save, report)
+    show(result, as_json)
 
 
-def run(model: str, options: dict[str, Any], checkpoint: Path | None, as_json: bool) -> None:
-    """Compute an evidence and print it."""
-    import thermint
-    from thermint.journal import Checkpoint
+@app.command()
+def plot(
+    results: Annotated[list[str], typer.Argument(help="Saved results; several are compared.", metavar="RESULT")],
+    output: Annotated[Path, typer.Option(help="The picture: .png, .pdf or .svg.")] = Path("thermint.png"),
+    kind: Annotated[str, typer.Option(help=f"Of one result: {', '.join(KINDS)}.")] = "overview",
+) -> None:
+    """Draw saved results."""
+    if kind not in KINDS:
+        fail(f"there is no plot {kind!r}. Give one of {', '.join(KINDS)}.")
+    with failures():
+        import numpy as np
 
-    saved = Checkpoint(checkpoint, model) if checkpoint else None
-    try:
-        result = thermint.evidence(load_model(model), checkpoint=saved, **options)
-    except (ValueError, TypeError, OSError) as error:
-        origin = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
-        if not origin.is_relative_to(Path(__file__).parent):
-            raise  # from the user's own code, who needs to see where
-        fail(str(error))
-    except KeyboardInterrupt as error:
-        print(f"thermint: {error}", file=sys.stderr)
-        raise typer.Exit(130) from None
-    print(json.dumps(result.as_dict(), indent=2) if as_json else result)
+        from thermint import compare, plots
+
+        found = {label: loading.load_result(path) for label, path in loading.named(results).items()}
+        draw, what = (plots.comparison, compare(found)) if len(found) > 1 else (getattr(plots, kind), *found.values())
+        axes = draw(what)
+        np.ravel(axes)[0].figure.savefig(output, dpi=200)
+    print(output)
+
+
+@app.command()
+def report(
+    results: Annotated[list[str], typer.Argument(help="Saved results; several are compared.", metavar="RESULT")],
+    output: Annotated[Path, typer.Option(help="The page.")] = Path("thermint.html"),
+) -> None:
+    """Write a page on saved results: one HTML file."""
+    with failures():
+        from thermint import compare
+
+        found = {label: loading.load_result(path) for label, path in loading.named(results).items()}
+        if len(found) > 1:
+            compare(found).report(output)
+        else:
+            next(iter(found.values())).report(output)
+    print(output)
+
+
+@app.command()
+def examples(
+    name: Annotated[str | None, typer.Argument(help="Print this script, to be saved and changed.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List built-in models and example scripts, or print one of these."""
+    scripts = loading.example_scripts()
+    if name is not None:
+        if name not in scripts:
+            fail(f"there is no example {name!r}. There are {', '.join(scripts)}.")
+        print(scripts[name].read_text(), end="")
+        return
+    models = {key: said for key, (_, _, said) in BUILT_IN.items()}
+    about = {key: path.read_text().split('"""')[1].split("\n")[0] for key, path in scripts.items()}
+    if as_json:
+        print(json.dumps({"models": models, "scripts": about}, indent=2))
+        return
+    print("Models, as in `thermint evidence pima-2`:")
+    print("\n".join(f"  {key:20} {said}" for key, said in models.items()))
+    print("\nScripts, as in `thermint examples radon > radon.py`:")
+    print("\n".join(f"  {key:20} {said}" for key, said in about.items()))
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Look at this installation, and run a short self-test."""
+    from thermint.doctor import examine
+
+    findings = examine()
+    if as_json:
+        print(json.dumps([finding._asdict() for finding in findings], indent=2))
+    else:
+        for what, found, good, advice in findings:
+            print(f"{'ok ' if good else 'BAD'} {what:10} {found}" + (f"\n               {advice}" if advice else ""))
+    if not all(finding.good for finding in findings):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -130,7 +255,10 @@ def paper(
     replicates: Annotated[int | None, typer.Option(min=1, help="At most so many of each.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")] = None,
 ) -> None:
-    """Reproduce the paper: every table and figure, beside ours. Interrupted, it goes on where it stopped."""
+    """Reproduce the paper: every table and figure, beside ours.
+
+    Interrupted, it goes on where it stopped.
+    """
     try:
         from thermint.paper import reproduce, study
     except ImportError as error:
@@ -153,45 +281,67 @@ def paper(
         fail(str(error))
 
 
-def load_model(name: str) -> Model:
-    """Find a built-in model, or run a Python file and take a model from it.
+def run(model: str, options: dict[str, Any], checkpoint: Path | None) -> Evidence:
+    """Compute an evidence."""
+    import thermint
+    from thermint.journal import Checkpoint
 
-    Raises:
-        ValueError: there is no such model; the message says where it was looked for.
-    """
-    from thermint.model import Model
-
-    path, colon, attribute = name.rpartition(":")
-    if not colon:
-        return _built_in(name)
-    file = Path(path)
-    if not file.is_file():
-        raise ValueError(f"there is no file {path}.")
-    name = f"thermint_model_{file.stem}"  # not to hide a module of that name
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"{path} is not a Python file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # as an import would, so that dataclasses in the file work
-    sys.path.insert(0, str(file.parent))  # as for a script, so that the file can import its neighbours
-    spec.loader.exec_module(module)
-    if not hasattr(module, attribute):
-        models = [key for key, value in vars(module).items() if isinstance(value, Model)]
-        raise ValueError(f"{path} has no {attribute}. Models in it: {', '.join(models) or 'none'}.")
-    model = getattr(module, attribute)
-    if not isinstance(model, Model):
-        raise ValueError(f"{attribute} in {path} is a {type(model).__name__}, not a thermint.Model.")
-    return model
+    saved = Checkpoint(checkpoint, model) if checkpoint else None
+    return thermint.evidence(loading.load_model(model), checkpoint=saved, **options)
 
 
-def _built_in(name: str) -> Model:
-    """Build one of the paper's models."""
-    from thermint import paper
+def keep(result: Evidence, save: Path | None, report: Path | None) -> None:
+    """Write what was asked for."""
+    if save:
+        result.save(save)
+    if report:
+        result.report(report)
 
-    if name not in BUILT_IN:
-        raise ValueError(f"there is no model {name!r}. Give FILE.py:NAME, or one of {', '.join(BUILT_IN)}.")
-    module, arguments = BUILT_IN[name]
-    return getattr(paper, module).model(**arguments)
+
+def show(result: Evidence, as_json: bool) -> None:
+    """Print a result."""
+    print(json.dumps(result.as_dict(), indent=2) if as_json else result)
+
+
+def load_all(models: list[str]) -> dict[str, Any]:
+    """Load models and results, by their labels."""
+    if len(models) < 2:
+        raise ValueError("there is nothing to compare: give two models or more.")
+    return {
+        label: loading.load_result(name) if loading.is_result(name) else loading.load_model(name)
+        for label, name in loading.named(models).items()
+    }
+
+
+def probabilities(prior: list[str] | None) -> Mapping[str, float] | None:
+    """Read ``NAME=0.5``."""
+    if not prior:
+        return None
+    found = {}
+    for one in prior:
+        name, _, value = one.rpartition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise ValueError(f"--prior {one}: write it as NAME=0.5.") from None
+    return found
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """Turn what thermint refuses into a message and an exit code; errors in the user's own code keep a traceback."""
+    try:
+        yield
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        ours = Path(frames[-1].f_code.co_filename).is_relative_to(Path(__file__).parent)
+        theirs = any(frame.f_globals.get("__name__", "").startswith(loading.PREFIX) for frame in frames)
+        if theirs or not (ours or isinstance(error, OSError)):
+            raise  # from the user's own code, who needs to see where
+        fail(str(error))
+    except KeyboardInterrupt as error:
+        print(f"thermint: {error}", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def fail(message: str) -> NoReturn:

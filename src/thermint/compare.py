@@ -48,7 +48,14 @@ class Ran(NamedTuple):
 
 
 class Comparison(pd.DataFrame):
-    """The table of `compare`: it prints errors beside values, and says in words what the Bayes factors amount to."""
+    """The table of `compare`: it prints errors beside values, and says in words what the Bayes factors amount to.
+
+    Attributes:
+        results: `Evidence` of every model, by name, the best first.
+    """
+
+    _metadata = ["results"]  # noqa: RUF012, pandas' way to keep an attribute
+    results: dict[str, Evidence]
 
     @property
     def _constructor(self) -> type[pd.DataFrame]:
@@ -74,6 +81,15 @@ class Comparison(pd.DataFrame):
             index=self.index.rename(None),
         )
 
+    def report(self, path: str | Path) -> Path:
+        """Write one HTML page on all models: which one the data favour, by how much, and how that was computed.
+
+        The page needs no network. Returns its path.
+        """
+        from thermint.report import write
+
+        return write(self.results, path, table=self)
+
     def __repr__(self) -> str:
         if not set(COLUMNS) <= set(self.columns):
             return pd.DataFrame(self).__repr__()  # someone has taken some away
@@ -97,7 +113,7 @@ def compare(
     prior: Mapping[str, float] | None = None,
     executor: Executor | None = None,
     **options: Any,
-) -> pd.DataFrame:
+) -> Comparison:
     """Compare models of the same data by their evidences.
 
     Args:
@@ -116,7 +132,8 @@ def compare(
     Returns:
         One row for each model, the best first: ``log_evidence`` and its ``standard_error``; ``log_bf``, its own minus
         the best, and the error of that; ``probability`` after the data were seen, and its error (delta method); and
-        ``warnings``. Printed, it says what the Bayes factors amount to in the words of Kass and Raftery (1995).
+        ``warnings``. Printed, it says what the Bayes factors amount to in the words of Kass and Raftery (1995). Its
+        ``results`` are the evidences by name; `thermint.plots.comparison` draws it, and ``report(path)`` writes a page.
 
     Raises:
         ValueError: no models, or a prior that does not name exactly these or is no probability.
@@ -151,7 +168,9 @@ def compare(
     said_of = [((said,) if said and one.data is not None else ()) + one.result.warnings for one in ran.values()]
     columns = (value, error, value - value[best], against_best, probability, probability_error, said_of)
     table = pd.DataFrame(dict(zip(COLUMNS, columns, strict=True)), index=pd.Index(names, name="name"))
-    return Comparison(table.iloc[np.argsort(-value, kind="stable")])
+    found = Comparison(table.iloc[np.argsort(-value, kind="stable")])
+    found.results = {name: ran[name].result for name in found.index}
+    return found
 
 
 def posterior(log_evidence: np.ndarray, error: np.ndarray, log_prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

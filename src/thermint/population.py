@@ -18,6 +18,7 @@ from thermint.draws import Draws
 from thermint.kernels import Kernel, Noise, Params
 from thermint.kernels.base import draw_noise
 from thermint.ladders import Ladder
+from thermint.linalg import LARGEST_WRITTEN_OUT, inverse_lower
 from thermint.model import (
     Evaluation,
     Model,
@@ -98,6 +99,8 @@ def _advance(
     precision_factor, ladder, iteration, gain, stop, model = shared
     rungs_at_once = None if model.batch is None else max(1, model.batch // group)
     target = getattr(kernel, "target_acceptance", 0.6)
+    many = precision_factor.shape[-1] > LARGEST_WRITTEN_OUT and not getattr(kernel, "own_metric", False)
+    inverse_factor = jax.vmap(inverse_lower)(precision_factor) if many else None
 
     def move(
         noise: Noise, state: Evaluation, t: Array, params: Params, fresh: Array
@@ -117,7 +120,7 @@ def _advance(
     def iterate(carry: Population, now: tuple[Array, Array, Array, Noise]) -> tuple[Population, tuple]:
         state, log_step, upward = carry
         n, key_swap, fresh, noise = now
-        params = Params(jnp.exp(log_step), precision_factor)
+        params = Params(jnp.exp(log_step), precision_factor, inverse_factor)
         moves = map_points(partial(move, fresh=fresh), rungs_at_once, len(ladder))
         state, acceptance, outside = moves(noise, state, ladder, params)
         log_step = log_step + gain * (jnp.nan_to_num(acceptance) - target)

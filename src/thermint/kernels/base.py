@@ -18,6 +18,7 @@ class Params(NamedTuple):
 
     step_size: Array  # []
     precision_factor: Array  # [d, d], lower Cholesky factor of the inverse of the rung's covariance
+    inverse_factor: Array | None = None  # its inverse, where there are so many parameters that solving takes LAPACK
 
 
 class Noise(NamedTuple):
@@ -104,20 +105,27 @@ def langevin(
     step_size: Array,
     factor: Callable[[Evaluation], Array],
     evaluate: Callable[[Array], Evaluation],
+    inverse: Array | None = None,
 ) -> tuple[Evaluation, Info]:
     """Move by the Metropolis-adjusted Langevin algorithm with metric G = L L', where L = factor(state).
 
     Proposal (paper, Supplement): N(theta + step^2/2 G^-1 score, step^2 G^-1). Detailed balance needs only that
-    ``factor`` is a function of the state.
+    ``factor`` is a function of the state. If that is constant, its ``inverse`` may be given, to multiply by instead of
+    solving.
     """
+
+    def solved(L: Array, b: Array) -> Array:
+        return solve_lower(L, b) if inverse is None else inverse @ b
+
     # With G = L L', drift and noise are L'^-1 (step^2/2 L^-1 score + step noise): two triangular solves, not three.
     L = factor(state)
-    half_drift = 0.5 * step_size * solve_lower(L, score(state, t))
-    jump = step_size * solve_lower_transposed(L, half_drift + noise.normal)
+    half_drift = 0.5 * step_size * solved(L, score(state, t))
+    whole = half_drift + noise.normal
+    jump = step_size * (solve_lower_transposed(L, whole) if inverse is None else inverse.T @ whole)
     proposal = evaluate(state.position + jump)
     # The noise that would lead back: L' (-jump) / step = half_drift + noise_back, all at the proposal.
     L_back = factor(proposal)
-    half_drift_back = 0.5 * step_size * solve_lower(L_back, score(proposal, t))
+    half_drift_back = 0.5 * step_size * solved(L_back, score(proposal, t))
     noise_back = -(L_back.T @ jump) / step_size - half_drift_back
     log_correction = jnp.sum(jnp.log(jnp.diag(L_back)) - jnp.log(jnp.diag(L))) + 0.5 * (
         noise.normal @ noise.normal - noise_back @ noise_back

@@ -63,8 +63,9 @@ def move(
     # of its square cos(time)^2: longer than a quarter of the period, trajectories turn back. The time is random,
     # lest some direction with another period never forget where it was.
     step_size = jnp.minimum(params.step_size, QUARTER / steps) * (1 + JITTER * (2 * level - 1))
-    L = params.precision_factor
-    L_inverse = jax.vmap(solve_lower, (None, 1), 1)(L, jnp.eye(len(L)))
+    L, L_inverse = params.precision_factor, params.inverse_factor
+    if L_inverse is None:
+        L_inverse = jax.vmap(solve_lower, (None, 1), 1)(L, jnp.eye(len(L)))
     covariance = L_inverse.T @ L_inverse
 
     def acceleration(point: Evaluation) -> Array:

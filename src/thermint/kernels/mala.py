@@ -15,4 +15,5 @@ def mala(
     noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
 ) -> tuple[Evaluation, Info]:
     """Langevin move with the rung's adapted precision as metric; for models that give none."""
-    return langevin(noise, state, t, params.step_size, lambda point: params.precision_factor, evaluate)
+    step, factor, inverse = params
+    return langevin(noise, state, t, step, lambda point: factor, evaluate, inverse)

@@ -17,6 +17,9 @@ def random_walk(
     noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
 ) -> tuple[Evaluation, Info]:
     """Propose a normal step with the rung's adapted covariance."""
-    step = solve_lower_transposed(params.precision_factor, noise.normal)
+    inverse = params.inverse_factor
+    step = (
+        solve_lower_transposed(params.precision_factor, noise.normal) if inverse is None else inverse.T @ noise.normal
+    )
     proposal = evaluate(state.position + params.step_size * step)
     return metropolis(noise.uniform, state, proposal, t, jnp.zeros(()))
