@@ -121,17 +121,13 @@ def from_matplotlib(draw: Callable[..., object], size: tuple[float, float], labe
         label: says what is to be seen.
         prefix: of all ids in the SVG, to keep them apart from those of other figures.
 
-    Returns:
-        The SVG; "" if matplotlib is not installed.
-
     Raises:
+        ImportError: there is no matplotlib.
         ValueError: there is nothing to draw.
     """
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        return ""
+    import matplotlib
+    from matplotlib.figure import Figure
+
     style = {"svg.fonttype": "none", "svg.hashsalt": prefix} | dict.fromkeys(INKED, INK)
     written = io.StringIO()
     with matplotlib.rc_context(style), warnings.catch_warnings():

@@ -50,9 +50,11 @@ RUNG_COLUMNS: tuple[tuple[str, tuple[str, ...], Callable[[Row], str]], ...] = (
 RUNG_WORDS = (
     "t is the inverse temperature: 0 where the path starts, 1 at the posterior. E[g] is the expectation of what is "
     "integrated, with control variates where there are any, and R(t) the share of its variance that they leave; the "
-    "plain average is without. Accepted: share of the moves within the rung; swap rate: of the exchanges with the next one. "
-    "ESS: effective number of independent draws."
+    "plain average is without. Accepted: share of the moves within the rung; swap rate: of the exchanges with the "
+    "next one. ESS: effective number of independent draws."
 )
+
+NO_PLOTS = 'More figures need matplotlib: pip install "thermint[plot]".'
 
 
 def write(results: Mapping[str, Evidence], path: str | Path, table: pd.DataFrame | None = None) -> Path:
@@ -201,7 +203,8 @@ def _comparison(table: pd.DataFrame) -> str:
         + _table(["model", *printed.columns], rows, wordy=(0, len(printed.columns)))
         + '<p class="soft">The log Bayes factor is relative to the best model. Odds against a model are those of the '
         "best one over it, if both were equally probable before. The words for the evidence against it are those of "
-        f'Kass and Raftery (1995).</p>{figure}<nav aria-label="Models"><p class="soft">One by one:</p><ul>{links}</ul></nav></section>'
+        f'Kass and Raftery (1995).</p>{figure}<nav aria-label="Models"><p class="soft">One by one:</p><ul>{links}</ul></nav>'
+        "</section>"
     )
 
 
@@ -264,7 +267,7 @@ def _integrand(i: int, result: Evidence, shown: list[list[tuple[str, str]]], lev
     integral = "The area under the curve is the log evidence. " if "weight" in result.rungs else ""
     return (
         f'<{level}>What is integrated</{level}><figure class="explore" data-table="rungs-{i}">{svg}'
-        '<div class="readout"><p class="hint soft">Point at a rung, here or in the table below, to see its numbers; or '
+        '<div class="readout" hidden><p class="soft">Point at a rung, here or in the table below, to see its numbers; or '
         "move with Tab and the arrow keys.</p></div>"
         f"<figcaption>{escape(integral)}Dots are the rungs: {legend}.</figcaption>"
         f"{_data({'rungs': shown, 'result': result.as_dict()})}</figure>"
@@ -310,13 +313,22 @@ def _diagnostics(i: int, result: Evidence, level: str) -> str:
         f"coefficients-{i}",
         wide=True,
     )
-    checks = wording.checks(result)
-    if not checks and not any([*figures, traces, coefficients]):
+    checks, drawn = wording.checks(result), [*figures, traces, coefficients]
+    if not checks and not any(drawn):
         return ""
+    missing = "" if any(drawn) or _can_plot() else f'<p class="soft">{escape(NO_PLOTS)}</p>'
     return (
-        f'<{level}>How well it went</{level}>{_list(checks)}<div class="figures">{"".join(figures)}</div>'
+        f'<{level}>How well it went</{level}>{_list(checks)}{missing}<div class="figures">{"".join(figures)}</div>'
         f"{traces}{coefficients}"
     )
+
+
+def _can_plot() -> bool:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def _estimates(i: int, result: Evidence, level: str) -> str:
@@ -350,7 +362,7 @@ def _repeat(result: Evidence, level: str) -> str:
     settings["seconds"] = f"{result.seconds:.1f}"
     rows = [[str(name).replace("_", " "), _setting(value)] for name, value in settings.items()]
     return (
-        f"<{level}>To repeat it</{level}><p>With the same model, data and versions, this call gives the same answer:</p>"
+        f"<{level}>To repeat it</{level}><p>With the same model, data and versions, this call repeats the run:</p>"
         f"<pre><code>{escape(wording.snippet(result))}</code></pre>"
         '<p class="soft">A budget (max_evaluations, max_seconds) or an interruption may have shortened the run, and a '
         "ladder that was given where the library could have chosen the same one does not show here.</p>"
@@ -435,9 +447,7 @@ def _figure(
     """Draw a plot with its caption, or nothing if the result does not have what it shows."""
     try:
         svg = drawing.from_matplotlib(draw, size, caption, prefix)
-    except ValueError:
-        return ""
-    if not svg:
+    except (ImportError, ValueError):
         return ""
     inner = f'<div class="wide">{svg}</div>' if wide else svg
     return f"<figure>{inner}<figcaption>{escape(caption)}</figcaption></figure>"

@@ -253,8 +253,8 @@ def meaning(models: int) -> str:
         )
     return (
         "The evidence is the probability (density) of the data under a model, averaged over its prior. The Bayes "
-        "factor of two models is the ratio of their evidences: by how much the data change the odds between them. It compares "
-        "these models, with their priors, and does not say that any of them is right."
+        "factor of two models is the ratio of their evidences: by how much the data change the odds between them. It "
+        "compares these models, with their priors, and does not say that any of them is right."
     )
 
 

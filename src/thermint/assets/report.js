@@ -6,6 +6,7 @@ for (const figure of document.querySelectorAll("figure.explore")) {
   const dots = [...svg.querySelectorAll(".rung")];
   const rows = [...document.querySelectorAll(`#${figure.dataset.table} tbody tr`)];
   const readout = figure.querySelector(".readout");
+  readout.hidden = false;
   let current = null;
 
   function show(rung) {
