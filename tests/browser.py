@@ -1,4 +1,4 @@
-"""A headless Chromium, driven by the DevTools protocol through a pair of pipes: no port, and nothing to install for it."""
+"""A headless Chromium, driven by the DevTools protocol through a pair of pipes: no port, and no other package."""
 
 import base64
 import json

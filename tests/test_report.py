@@ -347,7 +347,7 @@ def test_a_write_that_fails_leaves_the_old_file(result, tmp_path, monkeypatch):
 
 
 def test_bad_paths_and_tables_are_refused(result, tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no folder .*nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere"):
         result.report(tmp_path / "nowhere" / "x.html")
     with pytest.raises(IsADirectoryError, match="is a folder"):
         result.report(tmp_path)
@@ -380,8 +380,8 @@ def path(result, tmp_path_factory) -> Path:
 
 def readout(page: Page) -> dict[str, str]:
     """Return what is shown of a rung, of the first model."""
-    pairs = "[...document.querySelector('.readout').querySelectorAll('dt')].map(e => [e.textContent, e.nextSibling.textContent])"
-    return dict(page.run(pairs))
+    labels = "[...document.querySelector('.readout').querySelectorAll('dt')]"
+    return dict(page.run(f"{labels}.map(label => [label.textContent, label.nextSibling.textContent])"))
 
 
 def expected(result: Evidence, rung: int) -> dict[str, str]:
@@ -457,8 +457,8 @@ def test_one_tab_stop_for_all_rungs(browser, path):
 CONTRAST = """
 (() => {
   const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const linear = (c) => (c <= 10 ? c / 3294 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
   const ground = (e) => {
     for (; e; e = e.parentElement) {
       const c = parts(getComputedStyle(e).backgroundColor);

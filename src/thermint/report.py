@@ -203,8 +203,8 @@ def _comparison(table: pd.DataFrame) -> str:
         + _table(["model", *printed.columns], rows, wordy=(0, len(printed.columns)))
         + '<p class="soft">The log Bayes factor is relative to the best model. Odds against a model are those of the '
         "best one over it, if both were equally probable before. The words for the evidence against it are those of "
-        f'Kass and Raftery (1995).</p>{figure}<nav aria-label="Models"><p class="soft">One by one:</p><ul>{links}</ul></nav>'
-        "</section>"
+        f"Kass and Raftery (1995).</p>{figure}"
+        f'<nav aria-label="Models"><p class="soft">One by one:</p><ul>{links}</ul></nav></section>'
     )
 
 
@@ -267,8 +267,8 @@ def _integrand(i: int, result: Evidence, shown: list[list[tuple[str, str]]], lev
     integral = "The area under the curve is the log evidence. " if "weight" in result.rungs else ""
     return (
         f'<{level}>What is integrated</{level}><figure class="explore" data-table="rungs-{i}">{svg}'
-        '<div class="readout" hidden><p class="soft">Point at a rung, here or in the table below, to see its numbers; or '
-        "move with Tab and the arrow keys.</p></div>"
+        '<div class="readout" hidden><p class="soft">Point at a rung, here or in the table below, to see its numbers; '
+        "or move with Tab and the arrow keys.</p></div>"
         f"<figcaption>{escape(integral)}Dots are the rungs: {legend}.</figcaption>"
         f"{_data({'rungs': shown, 'result': result.as_dict()})}</figure>"
     )
