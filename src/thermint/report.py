@@ -17,7 +17,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -104,7 +104,7 @@ def page(results: Mapping[str, Evidence], table: pd.DataFrame | None = None) -> 
         f"<header><h1>{escape(title)}</h1></header>",
         _answer(results, table),
         _warnings(table),
-        _comparison(table) if len(results) > 1 else "",
+        _comparison(results, table) if len(results) > 1 else "",
         *(
             _model(i, name, result, methods[name], compared=len(results) > 1)
             for i, (name, result) in enumerate(results.items())
@@ -181,7 +181,7 @@ def _warnings(table: pd.DataFrame) -> str:
     )
 
 
-def _comparison(table: pd.DataFrame) -> str:
+def _comparison(results: Mapping[str, Evidence], table: pd.DataFrame) -> str:
     printed = Comparison(table).printed()
     odds = [
         wording.odds(-log_bf, error) if error > 0 and np.isfinite(log_bf) else ""
@@ -203,7 +203,7 @@ def _comparison(table: pd.DataFrame) -> str:
         + _table(["model", *printed.columns], rows, wordy=(0, len(printed.columns)))
         + '<p class="soft">The log Bayes factor is relative to the best model. Odds against a model are those of the '
         "best one over it, if both were equally probable before. The words for the evidence against it are those of "
-        f"Kass and Raftery (1995).</p>{figure}"
+        f"Kass and Raftery (1995).</p>{figure}{_not_included(results.values())}"
         f'<nav aria-label="Models"><p class="soft">One by one:</p><ul>{links}</ul></nav></section>'
     )
 
@@ -214,7 +214,7 @@ def _model(i: int, name: str, result: Evidence, methods: str, *, compared: bool)
     shown = _shown(result)
     parts = [
         f"<h2>{escape(name or 'The model')}</h2><p>{escape(wording.answer(result))}</p>" if compared else "",
-        _budget(result, level, compared=compared),
+        _budget(result, level) + ("" if compared else _not_included([result])),
         _integrand(i, result, shown, level),
         _rungs(i, shown, level),
         _diagnostics(i, result, level),
@@ -225,13 +225,18 @@ def _model(i: int, name: str, result: Evidence, methods: str, *, compared: bool)
     return f'<section class="{"model" if compared else "only"}" id="model-{i}">{"".join(parts)}</section>'
 
 
-def _budget(result: Evidence, level: str, *, compared: bool) -> str:
+def _not_included(results: Collection[Evidence]) -> str:
+    said = (text for result in results for text in wording.not_included(result, compared=len(results) > 1))
+    return f"<p>What the error does not include:</p>{_list(list(dict.fromkeys(said)))}"
+
+
+def _budget(result: Evidence, level: str) -> str:
     parts = wording.budget(result)
     total = sum(part.error**2 for part in parts)
     shares = [part.error**2 / total for part in parts] if 0 < total < np.inf else []
-    named = ", ".join(f"{part.name} {share:.1%}" for part, share in zip(parts, shares, strict=False))
+    named = ", ".join(f"{part.name} {_share(share)}" for part, share in zip(parts, shares, strict=False))
     rows = [
-        [_key(j) + escape(part.name), escape(wording.error_text(part.error)), f"{share:.1%}", escape(part.note)]
+        [_key(j) + escape(part.name), escape(wording.error_text(part.error)), escape(_share(share)), escape(part.note)]
         for j, (part, share) in enumerate(zip(parts, shares or [np.nan] * len(parts), strict=True))
     ]
     rows.append(["total", escape(wording.error_text(result.standard_error)), "", "standard error of the answer"])
@@ -239,9 +244,11 @@ def _budget(result: Evidence, level: str, *, compared: bool) -> str:
         f"<{level}>Where the error comes from</{level}>"
         + (drawing.bar(shares, f"Shares of the squared error: {named}") if shares else "")
         + _html_table(["part", "error", "share of the square", ""], rows, wordy=(0, 3), chosen=len(rows) - 1)
-        + "<p>What it does not include:</p>"
-        + _list(wording.not_included(result, compared=compared))
     )
+
+
+def _share(share: float) -> str:
+    return "below 0.1 %" if 0 < share < 1e-3 else number(100 * share, ".1f") + " %"
 
 
 def _shown(result: Evidence) -> list[list[tuple[str, str]]]:
@@ -264,7 +271,7 @@ def _integrand(i: int, result: Evidence, shown: list[list[tuple[str, str]]], lev
     legend = '<span class="legend">' + _key(0) + ("with control variates" if plain else "average") + "</span>"
     if plain:
         legend += ' and <span class="legend">' + _key(1) + "plain averages</span>, both ± 2 errors"
-    integral = "The area under the curve is the log evidence. " if "weight" in result.rungs else ""
+    integral = "The area under the curve is the log evidence. " if wording.chosen(result) == "cti" else ""
     return (
         f'<{level}>What is integrated</{level}><figure class="explore" data-table="rungs-{i}">{svg}'
         '<div class="readout" hidden><p class="soft">Point at a rung, here or in the table below, to see its numbers; '
@@ -335,11 +342,14 @@ def _estimates(i: int, result: Evidence, level: str) -> str:
     table = result.estimates
     if not {"log_evidence", "standard_error"} <= set(table):
         return ""
+    names = [str(name) for name in table.index]
     rows = [
-        [plots.NAMES.get(str(name), str(name)), with_error(value, error), number(value - result.log_evidence, "+.2g")]
-        for name, value, error in zip(table.index, table["log_evidence"], table["standard_error"], strict=True)
+        [plots.NAMES.get(name, name), with_error(value, error), number(value - result.log_evidence, "+.2g")]
+        for name, value, error in zip(names, table["log_evidence"], table["standard_error"], strict=True)
     ]
-    answer = list(table.index).index(wording.chosen(result)) if wording.chosen(result) in table.index else None
+    answer = names.index(wording.chosen(result)) if wording.chosen(result) in names else None
+    if answer is not None:
+        rows[answer][2] = "the answer"
     figure = _figure(
         lambda figure: plots.estimators(result, figure.subplots()),
         (4.6, 0.8 + 0.27 * len(table)),
@@ -360,7 +370,7 @@ def _repeat(result: Evidence, level: str) -> str:
     settings |= {f"version of {package}": value for package, value in result.settings.get("versions", {}).items()}
     settings["likelihood evaluations"] = f"{result.evaluations:,}"
     settings["seconds"] = f"{result.seconds:.1f}"
-    rows = [[str(name).replace("_", " "), _setting(value)] for name, value in settings.items()]
+    rows = [[name.replace("_", " "), _setting(value)] for name, value in settings.items() if value is not None]
     return (
         f"<{level}>To repeat it</{level}><p>With the same model, data and versions, this call repeats the run:</p>"
         f"<pre><code>{escape(wording.snippet(result))}</code></pre>"
