@@ -266,9 +266,7 @@ def budget(result: Evidence) -> list[Part]:
     annealed = kind(result) == "anneal"
     rounding = 0.0 if annealed else ROUNDING * max(abs(result.log_evidence), 1.0)
     chance = "spread of the particles' weights" if annealed else "chance, with correlation between draws and rungs"
-    rule = (
-        "of the rule along the ladder" if kind(result) != "anneal" and _integrates(result) else "none: no rule is used"
-    )
+    rule = "of the rule along the ladder" if _integrates(result) else "none: no rule is used"
     parts = [
         Part("Monte Carlo", result.mc_error, chance),
         Part("quadrature", result.quadrature_error, rule),
