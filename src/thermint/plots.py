@@ -65,7 +65,7 @@ def integrand(result: Evidence, ax: Axes | None = None) -> Axes:
     ax = _axes(ax)
     table = _finite(result.rungs, "mean", "error")
     t, mean, error = (table[name].to_numpy() for name in ("t", "mean", "error"))
-    fine, curve = _curve(result, t, mean)
+    fine, drawn = curve(result, t, mean)
     if "plain_mean" in table:
         style: dict[str, Any] = {
             "color": ORANGE,
@@ -77,13 +77,11 @@ def integrand(result: Evidence, ax: Axes | None = None) -> Axes:
         }
         ax.errorbar(t, table["plain_mean"], 2 * table["plain_error"], label="plain average, ± 2 errors", **style)
     band = np.interp(fine, t, error)
-    ax.fill_between(fine, curve - 2 * band, curve + 2 * band, color=BLUE, alpha=0.3, linewidth=0)
+    ax.fill_between(fine, drawn - 2 * band, drawn + 2 * band, color=BLUE, alpha=0.3, linewidth=0)
     label = "with control variates, ± 2 errors" if "plain_mean" in table else "average"
-    ax.plot(fine, curve, color=BLUE, linewidth=1)
+    ax.plot(fine, drawn, color=BLUE, linewidth=1)
     ax.errorbar(t, mean, 2 * error, color=BLUE, marker="o", markersize=3, linestyle="none", linewidth=1, label=label)
-    return _finish(
-        ax, result, x=True, y="expected log likelihood" + (" ratio g" if _fitted(result) else " g"), legend=True
-    )
+    return _finish(ax, result, x=True, y=g_words(result), legend=True)
 
 
 def ratio(result: Evidence, ax: Axes | None = None) -> Axes:
@@ -313,8 +311,9 @@ def _axes(ax: Axes | None, height: float = 2.4) -> Axes:
     return _pyplot().subplots(figsize=(COLUMN, height), layout="constrained")[1] if ax is None else ax
 
 
-def _fitted(result: Evidence) -> bool:
-    return result.settings.get("reference") == "fitted"
+def g_words(result: Evidence) -> str:
+    """Say what is integrated."""
+    return "expected log likelihood" + (" ratio g" if result.settings.get("reference") == "fitted" else " g")
 
 
 def _need(result: Evidence, column: str) -> pd.DataFrame:
@@ -329,7 +328,7 @@ def _finite(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
     return table[np.isfinite(table[list(columns)].to_numpy(dtype=float)).all(axis=1)]
 
 
-def _curve(result: Evidence, t: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def curve(result: Evidence, t: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the curve between the nodes that the rule stands for: a polynomial, cubic pieces, or straight ones."""
     rule, whole = result.settings.get("rule"), len(t) == len(result.rungs)
     fine = np.unique(np.concatenate([t, np.interp(np.linspace(0, len(t) - 1, 400), np.arange(len(t)), t)]))
@@ -340,7 +339,8 @@ def _curve(result: Evidence, t: np.ndarray, mean: np.ndarray) -> tuple[np.ndarra
     return fine, np.interp(fine, t, mean)
 
 
-def _clustered(t: np.ndarray) -> bool:
+def clustered(t: np.ndarray) -> bool:
+    """Say whether rungs crowd together at t = 0, so that they are drawn on the scale of t^(1/5)."""
     return len(t) > 2 and (t[1] - t[0]) * CLUSTERED * (len(t) - 1) < t[-1] - t[0]
 
 
@@ -349,10 +349,10 @@ def _finish(ax: Axes, result: Evidence, *, x: bool = False, y: str = "", legend:
     t = result.rungs["t"].to_numpy()
     if x:
         ax.set_xlabel("inverse temperature t", fontsize=TEXT)
-        if _clustered(t) and t[0] == 0:
+        if clustered(t) and t[0] == 0:
             ax.set_xscale("function", functions=(lambda a: np.maximum(a, 0) ** 0.2, lambda a: np.maximum(a, 0) ** 5))
             ax.set_xticks([0, 1e-4, 1e-2, 0.1, 0.5, 1], ["0", "0.0001", "0.01", "0.1", "0.5", "1"])
-        ax.set_xlim(-0.0 if _clustered(t) else -0.03, 1.03)
+        ax.set_xlim(-0.0 if clustered(t) else -0.03, 1.03)
     ax.set_ylabel(y, fontsize=TEXT)
     if ax.get_yscale() == "linear":
         ax.ticklabel_format(axis="y", useOffset=False)

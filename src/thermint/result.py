@@ -107,6 +107,19 @@ class Evidence:
 
         return Plots(self)
 
+    def report(self, path: str | Path, name: str = "") -> Path:
+        """Write one HTML page with all that there is to say about the answer, and return its path.
+
+        See `thermint.report`, which also writes pages about several models that are compared.
+
+        Args:
+            path: of the file, in a folder that there is.
+            name: of the model.
+        """
+        from thermint import report
+
+        return report.write({name: self}, path)
+
     def to_datatree(self) -> xr.DataTree:
         """Return the posterior draws, their statistics and the evidence as a tree that ArviZ reads."""
         from thermint.interop.arviz import to_datatree
