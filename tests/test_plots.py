@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -34,7 +35,7 @@ def _closed():
     plt.close("all")
 
 
-def points(ax, label: str) -> tuple[np.ndarray, np.ndarray]:
+def points(ax: Any, label: str) -> tuple[np.ndarray, np.ndarray]:
     """Find what was drawn under a label of the legend."""
     found = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     container = next(found[name] for name in found if label in name)
@@ -180,4 +181,5 @@ def test_saved_results_keep_what_plots_need(fitted, tmp_path):
     fitted.save(tmp_path / "one.npz")
     loaded = Evidence.load(tmp_path / "one.npz")
     np.testing.assert_array_equal(loaded.trace, fitted.trace)
+    assert loaded.coefficients is not None
     pd.testing.assert_frame_equal(loaded.coefficients, fitted.coefficients)

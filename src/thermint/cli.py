@@ -116,7 +116,11 @@ def compare(
     """Compare models: Bayes factors and posterior probabilities."""
     import thermint
 
-    budget = {"target_error": target_error, "max_evaluations": max_evaluations, "max_seconds": max_seconds}
+    budget: dict[str, Any] = {
+        "target_error": target_error,
+        "max_evaluations": max_evaluations,
+        "max_seconds": max_seconds,
+    }
     with failures():
         table = thermint.compare(
             load_all(models), prior=probabilities(prior), seed=seed, draws=draws, checkpoint=checkpoint, **budget
