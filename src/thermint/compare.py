@@ -189,6 +189,8 @@ def words(log_bf: float, error: float) -> str:
     >>> words(-2.0, 0.1), words(-3.0, 0.4)
     ('positive', 'positive to strong')
     """
+    if not np.isfinite([log_bf, error]).all():
+        return "unknown"
     low, high = (2 * max(abs(log_bf) + side * WITHIN * error, 0.0) for side in (-1, 1))
     least, most = (next(word for bound, word in SCALE if twice <= bound) for twice in (low, high))
     return least if least == most else f"{least} to {most}"

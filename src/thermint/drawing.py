@@ -69,8 +69,9 @@ def integrand(result: Evidence, described: Sequence[str]) -> str:
 
     both = (*_around(curve, band), *_around(mean, 2 * error), *_around(plain, 2 * plain_error))
     values = np.concatenate(both)
-    ticks = nice_ticks(np.nanmin(values), np.nanmax(values))
-    low, high = min(np.nanmin(values), ticks[0]), max(np.nanmax(values), ticks[-1])
+    room = 0.04 * max(np.nanmax(values) - np.nanmin(values), 1e-9 * np.nanmax(np.abs(values)), 1e-12)
+    low, high = np.nanmin(values) - room, np.nanmax(values) + room
+    ticks = nice_ticks(low, high)
     power = 0.2 if plots.clustered(t) and t[0] == 0 else 1.0
 
     def x(at: np.ndarray) -> np.ndarray:
@@ -99,17 +100,15 @@ def integrand(result: Evidence, described: Sequence[str]) -> str:
 
 
 def nice_ticks(low: float, high: float) -> np.ndarray:
-    """Choose round numbers from low to high.
+    """Choose round numbers between low and high.
 
     >>> nice_ticks(-259.884, -259.836).round(6).tolist()
     [-259.88, -259.87, -259.86, -259.85, -259.84]
     """
-    span = max(high - low, 1e-9 * max(abs(high), 1.0))
-    raw = span / WANTED_TICKS
+    raw = (high - low) / WANTED_TICKS
     unit = 10.0 ** np.floor(np.log10(raw))
     step = unit * min((1, 2, 5, 10), key=lambda times: abs(np.log(times * unit / raw)))
-    first, last = np.ceil(low / step - 1e-9), np.floor(high / step + 1e-9)
-    return np.arange(first, max(last, first + 1) + 1) * step
+    return np.arange(np.ceil(low / step), np.floor(high / step) + 1) * step
 
 
 def from_matplotlib(draw: Callable[..., object], size: tuple[float, float], label: str, prefix: str) -> str:

@@ -31,14 +31,13 @@ from thermint.compare import COLUMNS, Comparison, compare
 from thermint.result import Evidence
 from thermint.wording import number, with_error
 
-Row = Mapping[str, Any]
+Row = Mapping[Any, Any]
 
 # Of the table of rungs: what it is called, the columns that it needs, and how it is printed.
 RUNG_COLUMNS: tuple[tuple[str, tuple[str, ...], Callable[[Row], str]], ...] = (
     ("t", ("t",), lambda row: number(row["t"], ".4g")),
     ("E[g]", ("mean", "error"), lambda row: with_error(row["mean"], row["error"])),
     ("plain average", ("plain_mean", "plain_error"), lambda row: with_error(row["plain_mean"], row["plain_error"])),
-    ("variance of g", ("variance",), lambda row: number(row["variance"], ".3g")),
     ("R(t)", ("ratio",), lambda row: number(row["ratio"], ".1e")),
     ("degree", ("degree",), lambda row: number(row["degree"], ".0f")),
     ("accepted", ("acceptance",), lambda row: number(row["acceptance"], ".2f")),
@@ -357,8 +356,8 @@ def _estimates(i: int, result: Evidence, level: str) -> str:
         f"estimators-{i}",
     )
     return (
-        f'<{level}>Other methods, same draws</{level}><div class="figures">'
-        + _table(["method", "log evidence", "minus the answer"], rows, chosen=answer)
+        f'<{level}>Other methods, same draws</{level}><div class="beside">'
+        + _table(["method", "log evidence", "minus the answer"], rows, wordy=(0,), chosen=answer)
         + (figure if len(table) > 1 else "")
         + "</div>"
     )
@@ -418,7 +417,7 @@ def _html_table(
     *,
     id: str = "",
     css: str = "",
-    wordy: Sequence[int] = (0,),
+    wordy: Sequence[int] = (),
     chosen: int | None = None,
     tall: bool = False,
 ) -> str:

@@ -16,7 +16,7 @@ from thermint import kernels, ladders, swaps
 from thermint.compare import SCALE, WITHIN, words
 from thermint.diagnostics import FEW
 from thermint.result import Evidence, digits, plus_minus
-from thermint.summary import METHODS, ROUNDING
+from thermint.summary import CLEARLY, METHODS, NO_VARIANCE, ROUNDING
 
 HUGE = 1e6  # Bayes factors beyond this say no more than that
 ROUGH = 0.05  # error of a log Bayes factor, from which on the factor is given as a range
@@ -152,8 +152,9 @@ def verdict(table: pd.DataFrame) -> str:
     Args:
         table: of `thermint.compare`, with two models or more.
     """
-    broken = table.index[~np.isfinite(table[["log_evidence", "standard_error"]]).all(axis=1)]
-    if len(broken):
+    numbers = zip(table.index, table["log_evidence"], table["standard_error"], strict=True)
+    broken = [name for name, *both in numbers if not np.isfinite(both).all()]
+    if broken:
         return (
             "The models cannot be compared: the log evidence, or its error, is not finite for "
             f"{several(map(quoted, broken))}."
@@ -369,7 +370,9 @@ def _others(result: Evidence) -> pd.Series:
     if not {"log_evidence", "standard_error"} <= set(result.estimates):
         return pd.Series(dtype=float)
     others = result.estimates.drop(index=chosen(result), errors="ignore")
-    apart = (others["log_evidence"] - result.log_evidence) / np.hypot(others["standard_error"], result.standard_error)
+    apart: pd.Series = (others["log_evidence"] - result.log_evidence) / np.hypot(
+        others["standard_error"], result.standard_error
+    )
     return apart[np.isfinite(apart)]
 
 
@@ -542,15 +545,15 @@ def snippet(result: Evidence) -> str:
         options = {name: repr(settings[name]) for name in ("method", "degree", "rule", "crossfit") if name in settings}
     else:
         call, first = "evidence", "model"
-        options = _evidence_options(settings)
+        options = _evidence_options(result)
     if "seed" in settings:
         options["seed"] = str(settings["seed"])
     given = ", ".join([first, *(f"{name}={value}" for name, value in options.items())])
     return f"import thermint\n\nresult = thermint.{call}({given})\n"
 
 
-def _evidence_options(settings: dict[str, Any]) -> dict[str, str]:
-    options: dict[str, str] = {}
+def _evidence_options(result: Evidence) -> dict[str, str]:
+    settings, options = result.settings, {}
     ladder = np.asarray(settings["ladder"])
     prior = settings["reference"] == "prior"
     if prior:
@@ -563,7 +566,8 @@ def _evidence_options(settings: dict[str, Any]) -> dict[str, str]:
         options |= _function("swap", swaps, settings)
     if settings["degree"] != "auto" and settings.get("gradients", True):
         options["degree"] = repr(settings["degree"])
-    if settings["rule"] != ("lobatto" if ladders.is_lobatto(ladder) else "second-order"):
+    usual = "lobatto" if ladders.is_lobatto(ladder) else "second-order"
+    if settings["rule"] != usual or (_integrates(result) and _bridge_preferred(result)):
         options["rule"] = f'"{settings["rule"]}"'
     if not settings["crossfit"]:
         options["crossfit"] = "False"
@@ -572,6 +576,12 @@ def _evidence_options(settings: dict[str, Any]) -> dict[str, str]:
     if settings["target_error"] is not None:
         options["target_error"] = repr(settings["target_error"])
     return options
+
+
+def _bridge_preferred(result: Evidence) -> bool:
+    """Say whether the library might have answered by the bridge form, had no rule been given."""
+    error = result.estimates["standard_error"]
+    return bool(error["bridge"] < CLEARLY * error["cti"] or (result.rungs["pareto_k"] > NO_VARIANCE).any())
 
 
 def _ladder(ladder: list[float]) -> str:
