@@ -192,7 +192,7 @@ def plot(
         found = {label: loading.load_result(path) for label, path in loading.named(results).items()}
         draw, what = (plots.comparison, compare(found)) if len(found) > 1 else (getattr(plots, kind), *found.values())
         axes = draw(what)
-        np.ravel(axes)[0].figure.savefig(output, dpi=200)
+        np.ravel(axes)[0].figure.figure.savefig(output, dpi=200)
     print(output)
 
 

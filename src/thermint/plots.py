@@ -46,13 +46,16 @@ NAMES = {
 
 
 def overview(result: Evidence) -> np.ndarray:
-    """Draw integrand, variance ratio, swap rates and estimators on one page; returns the axes, [2, 2]."""
-    figure, axes = _pyplot().subplots(2, 2, figsize=(PAGE, 5.0), layout="constrained")
-    drawn = (integrand, ratio, swaps, estimators) if "weight" in result.rungs else (integrand, swaps, estimators)
-    for ax, draw in zip(axes.flat, drawn, strict=False):
+    """Draw integrand, variance ratio, swap rates and estimators on one page; returns the axes of what there is."""
+    needs = {integrand: "error", ratio: "ratio", swaps: "swap_rate", estimators: "t"}
+    drawn = [draw for draw, column in needs.items() if column in result.rungs]
+    rows = -(-len(drawn) // 2)
+    figure = _pyplot().figure(figsize=(PAGE, 2.5 * rows), layout="constrained")
+    # Each row has columns of its own: names of estimators are long.
+    parts = figure.subfigures(rows, 1, squeeze=False)[:, 0]
+    axes = np.concatenate([part.subplots(1, min(2, len(drawn)), squeeze=False)[0] for part in parts])[: len(drawn)]
+    for ax, draw in zip(axes, drawn, strict=True):
         draw(result, ax)
-    for ax in axes.flat[len(drawn) :]:
-        ax.set_visible(False)
     figure.suptitle(f"log evidence {plus_minus(result.log_evidence, result.standard_error)}", fontsize=TEXT + 2)
     return axes
 
@@ -90,11 +93,10 @@ def ratio(result: Evidence, ax: Axes | None = None) -> Axes:
     table = _finite(_need(result, "ratio"), "ratio")
     floor = np.maximum(table["ratio"], 1e-16)
     ax.plot(table["t"], floor, color=BLUE, marker="o", markersize=3, linewidth=1)
-    for t, value, degree in zip(table["t"], floor, table["degree"], strict=True):
-        if len(table) <= MOST_NAMED:
-            ax.annotate(
-                f"degree {degree}", (t, value), (0, 5), textcoords="offset points", ha="center", fontsize=TEXT - 2
-            )
+    changes = table["degree"].ne(table["degree"].shift())
+    for t, value, degree in zip(table["t"][changes], floor[changes], table["degree"][changes], strict=True):
+        if changes.sum() <= MOST_NAMED:
+            ax.annotate(f"degree {degree}", (t, value), (2, 6), textcoords="offset points", fontsize=TEXT - 1)
     ax.axhline(1.0, color=GREY, linestyle="--", linewidth=0.8)
     ax.set_yscale("log")
     low, high = floor.min(), max(2.0, 2 * floor.max())
@@ -220,7 +222,7 @@ def estimators(result: Evidence, ax: Axes | None = None) -> Axes:
         ax.minorticks_off()
     ax.axvline(0, color=BLUE, linewidth=0.8)
     _plain(ax)
-    ax.set_xlabel("log evidence minus the answer, ± 2 errors", fontsize=TEXT)
+    ax.set_xlabel("minus the answer, ± 2 errors", fontsize=TEXT)
     return ax
 
 
