@@ -190,3 +190,17 @@ def test_a_missing_file_in_the_users_own_code_keeps_its_traceback(tmp_path):
     (tmp_path / "mine.py").write_text("open('nowhere.csv')")
     result = run("evidence", f"{tmp_path / 'mine.py'}:model")
     assert isinstance(result.exception, FileNotFoundError)
+
+
+def test_a_model_that_fails_does_not_take_the_others_with_it(saved, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import thermint, jax.numpy as jnp\n"
+        "from dataclasses import replace\n"
+        "good = thermint.paper.linear.model()\n"
+        "broken = replace(good, log_likelihood=lambda theta: jnp.nan * theta[0])\n"
+    )
+    result = run("compare", f"{tmp_path / 'mine.py'}:broken", str(saved), "--draws", "20")
+    assert result.exit_code == 2
+    assert "1 of 2 models failed" in result.stderr
+    assert "'broken'" in result.stderr
+    assert "linear: log evidence  -141.4" in result.stderr

@@ -122,9 +122,12 @@ def compare(
         "max_seconds": max_seconds,
     }
     with failures():
-        table = thermint.compare(
-            load_all(models), prior=probabilities(prior), seed=seed, draws=draws, checkpoint=checkpoint, **budget
-        )
+        found, odds = load_all(models), probabilities(prior)
+        try:
+            table = thermint.compare(found, prior=odds, seed=seed, draws=draws, checkpoint=checkpoint, **budget)
+        except thermint.RunsFailedError as error:
+            done = (f"{name}: {str(one).splitlines()[0]}" for name, one in error.results.items())
+            fail("\n".join([str(error), *done]))
         if report:
             table.report(report)
     if not as_json:
