@@ -46,13 +46,17 @@ RUNG_COLUMNS: tuple[tuple[str, tuple[str, ...], Callable[[Row], str]], ...] = (
     ("R-hat", ("r_hat",), lambda row: number(row["r_hat"], ".3f")),
     ("Pareto k", ("pareto_k",), lambda row: number(row["pareto_k"], ".2f")),
 )
-RUNG_WORDS = (
-    "t is the inverse temperature: 0 where the path starts, 1 at the posterior. E[g] is the expectation of what is "
-    "integrated, with control variates where there are any, and R(t) the share of its variance that they leave; the "
-    "plain average is without. Accepted: share of the moves within the rung; swap rate: of the exchanges with the "
-    "next one. ESS: effective number of independent draws."
-)
-
+RUNG_WORDS = {
+    "t": "inverse temperature, 0 where the path starts and 1 at the posterior",
+    "E[g]": "expectation of the log likelihood, or of its ratio to the reference",
+    "plain average": "the same without control variates",
+    "R(t)": "share of the variance of g that control variates leave",
+    "degree": "of their trial functions",
+    "accepted": "share of the moves within the rung",
+    "swap rate": "share of the exchanges with the next rung that are accepted",
+    "ESS": "effective number of independent draws, or of weights",
+}
+TOO_ROUGH = 0.5  # error of a log Bayes factor of rivals, from which on their probabilities are not known
 NO_PLOTS = 'More figures need matplotlib: pip install "thermint[plot]".'
 
 
@@ -77,10 +81,10 @@ def write(results: Mapping[str, Evidence], path: str | Path, table: pd.DataFrame
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to: make it first.")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: give the name of a file, such as {path / 'report.html'}.")
-    text = page(results, table)
+    content = page(results, table).encode("utf-8", "replace")
     part = path.with_name(path.name + ".part")
     try:
-        part.write_text(text, encoding="utf-8")
+        part.write_bytes(content)
         part.replace(path)
     except OSError:
         part.unlink(missing_ok=True)
@@ -95,9 +99,7 @@ def page(results: Mapping[str, Evidence], table: pd.DataFrame | None = None) -> 
     results = {str(name): result for name, result in results.items()}
     table = _checked(table, results)
     results = {name: results[name] for name in table.index}  # the best first
-    title = (
-        f"Evidence of {len(results)} models" if len(results) > 1 else f"Evidence of {next(iter(results)) or 'a model'}"
-    )
+    title = "Evidence of " + (f"{len(results)} models" if len(results) > 1 else next(iter(results)) or "a model")
     methods = {name: wording.methods(result) for name, result in results.items()}
     body = [
         f"<header><h1>{escape(title)}</h1></header>",
@@ -187,6 +189,10 @@ def _comparison(results: Mapping[str, Evidence], table: pd.DataFrame) -> str:
         for log_bf, error in zip(table["log_bf"], table["log_bf_error"], strict=True)
     ]
     printed.insert(2, "odds against", odds)
+    rivals = wording.undecided(table)
+    rough = any(table["log_bf_error"][name] > TOO_ROUGH for name in rivals)
+    if rough:
+        printed.loc[rivals, "probability"] = "not known"
     rows = [[name, *row] for name, row in zip(table.index, printed.to_numpy().tolist(), strict=True)]
     drawn = table.set_axis([name.replace("$", r"\$") for name in table.index])  # no formulas
     figure = _figure(
@@ -202,7 +208,7 @@ def _comparison(results: Mapping[str, Evidence], table: pd.DataFrame) -> str:
         + _table(["model", *printed.columns], rows, wordy=(0, len(printed.columns)))
         + '<p class="soft">The log Bayes factor is relative to the best model. Odds against a model are those of the '
         "best one over it, if both were equally probable before. The words for the evidence against it are those of "
-        f"Kass and Raftery (1995).</p>{figure}{_not_included(results.values())}"
+        f"Kass and Raftery (1995).</p>{'' if rough else figure}{_not_included(results.values())}"
         f'<nav aria-label="Models"><p class="soft">One by one:</p><ul>{links}</ul></nav></section>'
     )
 
@@ -267,15 +273,17 @@ def _integrand(i: int, result: Evidence, shown: list[list[tuple[str, str]]], lev
     if not svg:
         return ""
     plain = "plain_mean" in result.rungs
-    legend = '<span class="legend">' + _key(0) + ("with control variates" if plain else "average") + "</span>"
+    legend = '<span class="legend">' + _key(0) + ("with control variates" if plain else "averages") + "</span>"
     if plain:
         legend += ' and <span class="legend">' + _key(1) + "plain averages</span>, both ± 2 errors"
-    integral = "The area under the curve is the log evidence. " if wording.chosen(result) == "cti" else ""
+    integrated = wording.chosen(result) == "cti"
+    heading = "What is integrated" if integrated else "Along the path"
+    area = "The area under the curve is the log evidence. " if integrated else ""
     return (
-        f'<{level}>What is integrated</{level}><figure class="explore" data-table="rungs-{i}">{svg}'
+        f'<{level}>{heading}</{level}><figure class="explore" data-table="rungs-{i}">{svg}'
         '<div class="readout" hidden><p class="soft">Point at a rung, here or in the table below, to see its numbers; '
         "or move with Tab and the arrow keys.</p></div>"
-        f"<figcaption>{escape(integral)}Dots are the rungs: {legend}.</figcaption>"
+        f"<figcaption>{area}Dots are the rungs: {legend}.</figcaption>"
         f"{_data({'rungs': shown, 'result': result.as_dict()})}</figure>"
     )
 
@@ -285,7 +293,8 @@ def _rungs(i: int, shown: list[list[tuple[str, str]]], level: str) -> str:
         return ""
     header, rows = [label for label, _ in shown[0]], [[text for _, text in pairs] for pairs in shown]
     table = _table(header, rows, id=f"rungs-{i}", tall=True)
-    return f'<{level}>Rungs</{level}>{table}<p class="soft">{escape(RUNG_WORDS)}</p>'
+    words = "; ".join(f"{label}: {RUNG_WORDS[label]}" for label in header if label in RUNG_WORDS)
+    return f'<{level}>Rungs</{level}>{table}<p class="soft">{escape(words)}.</p>'
 
 
 def _diagnostics(i: int, result: Evidence, level: str) -> str:
@@ -339,7 +348,7 @@ def _can_plot() -> bool:
 
 def _estimates(i: int, result: Evidence, level: str) -> str:
     table = result.estimates
-    if not {"log_evidence", "standard_error"} <= set(table):
+    if not {"log_evidence", "standard_error"} <= set(table) or len(table) < 2:
         return ""
     names = [str(name) for name in table.index]
     rows = [
@@ -358,8 +367,7 @@ def _estimates(i: int, result: Evidence, level: str) -> str:
     return (
         f'<{level}>Other methods, same draws</{level}><div class="beside">'
         + _table(["method", "log evidence", "minus the answer"], rows, wordy=(0,), chosen=answer)
-        + (figure if len(table) > 1 else "")
-        + "</div>"
+        + f"{figure}</div>"
     )
 
 
@@ -436,7 +444,8 @@ def _html_table(
     def cell(tag: str, column: int, content: str) -> str:
         return f"<{tag}{' class=words' if column in wordy else ''}>{content}</{tag.split()[0]}>"
 
-    head = "".join(cell('th scope="col"', column, escape(name)) for column, name in enumerate(header))
+    names = [escape(name).replace("-", "&#8209;") for name in header]  # hyphens at which no line ends
+    head = "".join(cell('th scope="col"', column, name) for column, name in enumerate(names))
     body = "".join(
         f"<tr{' class=chosen' if row_number == chosen else ''}>"
         + "".join(cell("td" if column else 'th scope="row"', column, content) for column, content in enumerate(row))

@@ -96,12 +96,14 @@ def number(value: Any, form: str) -> str:
 def error_text(error: float) -> str:
     """Print an error to two digits; very small ones in powers of ten.
 
-    >>> error_text(0.000412), error_text(3e-13), error_text(float("inf"))
-    ('0.00041', '3.0e-13', 'not finite')
+    >>> error_text(0.000412), error_text(3e-13), error_text(0.0), error_text(float("inf"))
+    ('0.00041', '3.0e-13', '0', 'not finite')
     """
     if not np.isfinite(error):
         return "not finite"
-    return f"{error:.{digits(error)}f}" if error >= 1e-9 or error == 0 else f"{error:.1e}"
+    if error == 0:
+        return "0"
+    return f"{error:.{digits(error)}f}" if error >= 1e-9 else f"{error:.1e}"
 
 
 def with_error(value: float, error: float) -> str:
@@ -161,8 +163,8 @@ def verdict(table: pd.DataFrame) -> str:
         )
     best, second = table.index[:2]
     log_bf, error = -table["log_bf"].iloc[1], table["log_bf_error"].iloc[1]
-    rivals = table.index[-table["log_bf"] <= WITHIN * table["log_bf_error"]]
-    if len(rivals) > 1:
+    rivals = undecided(table)
+    if rivals:
         return (
             f"The errors do not allow a verdict between {several(map(quoted, rivals))}: the log Bayes factor of "
             f"{quoted(best)} over {quoted(second)} is {with_error(log_bf, error)}, which may well be zero. Smaller "
@@ -177,13 +179,21 @@ def verdict(table: pd.DataFrame) -> str:
     return f"{said}; {_probability(table)}."
 
 
+def undecided(table: pd.DataFrame) -> list[str]:
+    """Name the models between which the errors do not allow a verdict, the best first; none if there is no other."""
+    rivals = list(table.index[-table["log_bf"] <= WITHIN * table["log_bf_error"]])
+    return rivals if len(rivals) > 1 else []
+
+
 def odds(log_bf: float, error: float) -> str:
     """Print a Bayes factor above one; as a range where the error is large, and no more than a bound where it is huge.
 
-    >>> odds(2.62499, 2e-5), odds(8.0, 0.01), odds(1.5, 0.3), odds(40.0, 1.0)
-    ('about 13.8 to 1', 'about 2,980 to 1', 'between 2.5 and 8.2 to 1', 'more than 10^6 to 1')
+    >>> odds(2.62499, 2e-5), odds(8.0, 0.01), odds(1.5, 0.3), odds(40.0, 1.0), odds(0.1, 0.2)
+    ('about 13.8 to 1', 'about 2,980 to 1', 'between 2.5 and 8.2 to 1', 'more than 10^6 to 1', 'undecided')
     """
     low, high = log_bf - WITHIN * error, log_bf + WITHIN * error
+    if low <= 0:
+        return "undecided"
     if low > np.log(HUGE):
         return "more than 10^6 to 1"
     if error <= ROUGH:
@@ -271,7 +281,7 @@ def budget(result: Evidence) -> list[Part]:
     parts = [
         Part("Monte Carlo", result.mc_error, chance),
         Part("quadrature", result.quadrature_error, rule),
-        Part("rounding", rounding, "what floating-point arithmetic may do at most"),
+        Part("rounding", rounding, "not counted" if annealed else "what floating-point arithmetic may do at most"),
     ]
     rest = result.standard_error**2 - sum(part.error**2 for part in parts)
     if np.isfinite(rest) and rest > 1e-6 * result.standard_error**2:
