@@ -2,10 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo check test test-slow lint docs bench clean
 
 demo: .venv/installed
 	$(BIN)/python examples/pima.py
+
+# From a clone to the first green test: a part of the tests that touches every part of the library.
+QUICK := model basis gram control quadrature ladders swaps kernels stepping_stone mbar linalg cli
+
+check: .venv/installed-dev lint
+	$(BIN)/python -m pytest -q -n auto $(QUICK:%=tests/test_%.py)
 
 test: .venv/installed-dev lint
 	$(BIN)/python -m pytest -n auto
@@ -18,6 +24,10 @@ lint: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Runs the notebooks, and keeps what they gave until they change.
+docs: .venv/installed-dev
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks.overhead
@@ -43,4 +53,4 @@ $(BIN)/python:
 	touch $@ .venv/installed
 
 clean:
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist docs/_build .mypy_cache .pytest_cache .ruff_cache

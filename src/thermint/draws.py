@@ -32,6 +32,12 @@ class Draws(NamedTuple):
             proposals so far away that any density is zero to rounding do not count.
         upward: 1 where the state, on its way between rungs by swaps, was at the first rung more recently than at the
             last, else 0, if known. Its sum at the last rung counts the trips from there to the first and back.
+
+    Example:
+        >>> import thermint
+        >>> draws = thermint.sample(thermint.paper.linear.model(), ladder=5, draws=50, populations=2)
+        >>> draws.block(0, 10).position.shape
+        (2, 10, 5, 3)
     """
 
     ladder: Array  # [rung]

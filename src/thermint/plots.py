@@ -66,7 +66,7 @@ def integrand(result: Evidence, ax: Axes | None = None) -> Axes:
     Dots are the nodes of the quadrature rule; the curve between them is the one that the rule integrates.
     """
     ax = _axes(ax)
-    table = _finite(result.rungs, "mean", "error")
+    table = _finite(_need(result, "error"), "mean", "error")
     t, mean, error = (table[name].to_numpy() for name in ("t", "mean", "error"))
     fine, drawn = curve(result, t, mean)
     if "plain_mean" in table:

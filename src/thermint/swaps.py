@@ -12,7 +12,12 @@ from jax import Array
 
 
 def even_odd(key: Array, g: Array, ladder: Array, iteration: Array) -> Array:
-    """Exchange neighbours: pairs (0,1), (2,3), ... at even iterations, (1,2), (3,4), ... at odd ones."""
+    """Exchange neighbours: pairs (0,1), (2,3), ... at even iterations, (1,2), (3,4), ... at odd ones.
+
+    >>> import jax, jax.numpy as jnp
+    >>> even_odd(jax.random.key(0), jnp.array([-3.0, -90.0]), jnp.array([0.0, 1.0]), jnp.array(0)).tolist()
+    [1, 0]
+    """
     rungs = jnp.arange(len(ladder))
     is_lower = rungs % 2 == iteration % 2
     partner = jnp.where(is_lower, rungs + 1, rungs - 1)
@@ -22,7 +27,12 @@ def even_odd(key: Array, g: Array, ladder: Array, iteration: Array) -> Array:
 
 
 def random_pair(key: Array, g: Array, ladder: Array, iteration: Array) -> Array:
-    """Exchange two rungs chosen at random among all, as in the paper."""
+    """Exchange two rungs chosen at random among all, as in the paper.
+
+    >>> import jax, jax.numpy as jnp
+    >>> random_pair(jax.random.key(0), jnp.array([-3.0, -90.0]), jnp.array([0.0, 1.0]), jnp.array(0)).tolist()
+    [1, 0]
+    """
     del iteration
     key_pair, key_accept = jax.random.split(key)
     rungs = jnp.arange(len(ladder))
@@ -32,7 +42,12 @@ def random_pair(key: Array, g: Array, ladder: Array, iteration: Array) -> Array:
 
 
 def random_pairs(key: Array, g: Array, ladder: Array, iteration: Array) -> Array:
-    """Exchange two rungs chosen at random among all, as many times in turn as there are rungs."""
+    """Exchange two rungs chosen at random among all, as many times in turn as there are rungs.
+
+    >>> import jax, jax.numpy as jnp
+    >>> random_pairs(jax.random.key(0), jnp.array([-3.0, -90.0]), jnp.array([0.0, 1.0]), jnp.array(0)).tolist()
+    [1, 0]
+    """
 
     def once(order: Array, key: Array) -> tuple[Array, None]:
         return order[random_pair(key, g[order], ladder, iteration)], None

@@ -23,6 +23,16 @@ class RunsFailedError(RuntimeError):
         results: `Evidence` of the runs that succeeded, by name; ``compare(error.results | {"name": mended})`` goes on
             from there.
         errors: exceptions of those that did not, by name.
+
+    Example:
+        >>> import thermint
+        >>> def broken():
+        ...     raise ValueError("no data")
+        >>> try:
+        ...     thermint.compare({"broken": broken})
+        ... except thermint.RunsFailedError as error:
+        ...     print(list(error.errors))
+        ['broken']
     """
 
     def __init__(self, message: str, results: dict[Any, Any] | None = None, errors: dict[Any, Any] | None = None):

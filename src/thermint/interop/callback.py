@@ -51,7 +51,7 @@ def from_numpy(
         gradient: ``{"name": value} -> {"name": derivative}``, of the log likelihood with respect to those values.
         finite_differences: make the gradient by central differences, on the real line that the values are mapped to:
             two more evaluations for each parameter. A number is the step to take instead of 6e-6, relative to
-            max(1, |theta|); a simulator with tolerances of its own needs a longer one.
+            ``max(1, |theta|)``; a simulator with tolerances of its own needs a longer one.
         vectorised: both functions take all points of a batch at once: they get arrays with one more axis in front, and
             return an array [points], and arrays with that axis.
 

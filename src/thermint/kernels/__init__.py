@@ -3,6 +3,12 @@
 A kernel leaves the power posterior at inverse temperature t invariant. ``evaluate`` maps a position to its
 `thermint.model.Evaluation`; it is the only way to the model. A kernel of your own is a function of this signature,
 with `target_acceptance` to tell the warm-up which acceptance rate suits it, and how often it evaluates the model.
+
+>>> import thermint
+>>> options = {"reference": "prior", "ladder": 5, "draws": 50}
+>>> result = thermint.evidence(thermint.paper.linear.model(), kernel=thermint.kernels.mmala, **options)
+>>> result.settings["kernel"]
+'mmala'
 """
 
 from thermint.kernels.base import Info, Kernel, Noise, Params, target_acceptance

@@ -55,6 +55,14 @@ def target_acceptance(rate: float, *, own_metric: bool = False, evaluations: int
         rate: the acceptance rate that suits the kernel.
         own_metric: the step size is not in units of the rung's adapted covariance.
         evaluations: of the model in one move.
+
+    Example:
+        >>> from thermint.kernels import random_walk, target_acceptance
+        >>> @target_acceptance(0.5)
+        ... def timid(noise, state, t, params, evaluate):
+        ...     return random_walk(noise, state, t, params, evaluate)
+        >>> timid.target_acceptance
+        0.5
     """
 
     def mark(kernel: F) -> F:

@@ -32,7 +32,11 @@ def hmc(
 
 @cache
 def hamiltonian(steps: int) -> Kernel:
-    """Make `hmc` with another number of leapfrog steps; the same kernel for the same number, so that jit knows it."""
+    """Make `hmc` with another number of leapfrog steps; the same kernel for the same number, so that jit knows it.
+
+    >>> hamiltonian(16) is hamiltonian(16)
+    True
+    """
     require_whole("steps", steps, at_least=1)
 
     @target_acceptance(TARGET, evaluations=steps)
