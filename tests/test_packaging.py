@@ -50,8 +50,9 @@ def test_wheel_has_types_data_and_licence(dist: Path) -> None:
     assert "thermint/examples/pima.py" in names
     assert {f"thermint/paper/data/{name}" for name in DATA} <= names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
-    modules = {f"thermint/{path.relative_to(ROOT / 'src/thermint')}" for path in (ROOT / "src/thermint").rglob("*.py")}
-    assert modules <= names
+    source = ROOT / "src"
+    files = [path for path in source.rglob("*.*") if path.is_file() and "__pycache__" not in path.parts]
+    assert {str(path.relative_to(source)) for path in files} <= names
     assert all(name.startswith(("thermint/", f"thermint-{PROJECT['version']}.dist-info/")) for name in names)
 
 

@@ -130,10 +130,11 @@ def compare(
             for each model.
 
     Returns:
-        One row for each model, the best first: ``log_evidence`` and its ``standard_error``; ``log_bf``, its own minus
-        the best, and the error of that; ``probability`` after the data were seen, and its error (delta method); and
-        ``warnings``. Printed, it says what the Bayes factors amount to in the words of Kass and Raftery (1995). Its
-        ``results`` are the evidences by name; `thermint.plots.comparison` draws it, and ``report(path)`` writes a page.
+        A table with one row for each model, the best first. It has ``log_evidence`` and its ``standard_error``;
+        ``log_bf``, its own minus the best, and the error of that; ``probability`` after the data were seen, and its
+        error (delta method); and ``warnings``. Printed, it says what the Bayes factors amount to in the words of Kass
+        and Raftery (1995). Its ``results`` are the evidences by name; `thermint.plots.comparison` draws it, and
+        ``report(path)`` writes a page.
 
     Raises:
         ValueError: no models, or a prior that does not name exactly these or is no probability.

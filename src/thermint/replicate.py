@@ -100,9 +100,10 @@ def replicate(model: Any, n: int, *, executor: Executor | None = None, **options
             file for each replicate.
 
     Returns:
-        One row for each replicate: ``seed``, with which `thermint.evidence` gives the same answer; ``log_evidence``,
-        ``standard_error``, ``degrees_of_freedom``, ``evaluations``, ``seconds`` and ``warnings``. Printed, it says
-        below what the mean is and whether the spread agrees with the reported errors; ``.spread()`` has these numbers.
+        A table with one row for each replicate. It has ``seed``, with which `thermint.evidence` gives the same answer;
+        ``log_evidence``, ``standard_error``, ``degrees_of_freedom``, ``evaluations``, ``seconds`` and ``warnings``.
+        Printed, it says below what the mean is and whether the spread agrees with the reported errors; ``.spread()``
+        has these numbers.
 
     Raises:
         ValueError: n is no whole number above zero, or the executor's processes are forked.
