@@ -338,8 +338,8 @@ def test_the_result_prints_its_error_budget():
         assert part in text
     assert result.standard_error == pytest.approx(np.hypot(result.mc_error, result.quadrature_error))
     assert list(result.rungs.columns) == [
-        "t", "mean", "error", "variance", "ratio", "degree", "pareto_k", "acceptance", "swap_rate", "barrier", "upward",
-        "ess", "r_hat",
+        "t", "weight", "mean", "error", "plain_mean", "plain_error", "variance", "ratio", "degree", "pareto_k",
+        "acceptance", "swap_rate", "barrier", "upward", "ess", "r_hat",
     ]  # fmt: skip
     low, high = result.interval(0.5)
     assert low < result.log_evidence < high

@@ -38,7 +38,8 @@ class Evidence:
         evaluations: how often the likelihood (with its gradient) was evaluated, warm-up included.
         seconds: wall time, compilation included.
         warnings: what went wrong or may have, why it matters and what to do; empty if nothing was seen.
-        rungs: one row for each rung: its t, mean and variance of the log likelihood, diagnostics.
+        rungs: one row for each rung: its t, the rule's weight, mean of the log likelihood with control variates and
+            without (``plain_mean``), their errors, variance, diagnostics.
         estimates: log evidence and error by every method that the same draws allow, for comparison.
         diagnostics: numbers of the whole run: ``round_trips`` of states from one end of the ladder to the other and
             back, the communication ``barrier`` that they overcome, the share of the prior ``supported`` by a likelihood
