@@ -119,8 +119,8 @@ def gram_of(draws: Draws, frame: Frame, degree: int, cross: bool) -> Gram:
     gram = grams.empty(frame, populations=populations, batches=FOLDS, folds=FOLDS, degree=degree, cross=cross)
     length = number // FOLDS
     for fold in range(FOLDS):
-        block, index = draws.block(fold * length, (fold + 1) * length), np.int64(fold)
-        gram, _ = grams.accumulate(gram, block, np.ones(length), index, index, degree=degree, cross=cross)
+        block = draws.block(fold * length, (fold + 1) * length)
+        gram, _ = grams.accumulate(gram, block, np.ones(length), fold, fold, degree=degree, cross=cross)
     return gram
 
 

@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="import, compilation and first result")
     parser.add_argument("--draws", type=int, default=1000)
     draws = parser.parse_args().draws
-    print(f"Pima model 2, 51 rungs, 4 populations, {draws} draws; seconds in a new process")
+    print(f"Pima model 2, default call but for {draws} draws; seconds in a new process")
     print("cache    import   first result   second result   compilation   log evidence")
     with tempfile.TemporaryDirectory() as cache:
         for name in ("empty", "full"):

@@ -11,6 +11,8 @@ os.environ.setdefault("THERMINT_CACHE", str(Path(__file__).parent.parent / ".pyt
 
 import jax
 
+from thermint import programs
+
 MAPS = Path("/proc/self/maps")
 MOST_MAPS = 20_000  # Linux allows a process 65530, and XLA crashes beyond; one `evidence` of a new model takes 1500
 
@@ -20,4 +22,5 @@ def _few_programs() -> Iterator[None]:
     """Forget compiled programs before there are too many of them for one process."""
     yield
     if MAPS.exists() and len(MAPS.read_bytes().splitlines()) > MOST_MAPS:
+        programs.forget()
         jax.clear_caches()

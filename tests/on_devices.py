@@ -9,6 +9,8 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.stats import norm
+from jax.tree_util import Partial
 from targets import SKEWED_2
 
 import thermint
@@ -34,10 +36,24 @@ def two_modes() -> Model:
     )
 
 
+def with_data() -> Model:
+    """A regression whose functions are bound to arrays, of the prior too."""
+    X, width = jnp.linspace(-1, 1, 12).reshape(6, 2), jnp.array([1.0, 2.0])
+    return Model(
+        Partial(lambda X, theta: -0.5 * jnp.sum((X @ theta - 1) ** 2), X),
+        Partial(lambda width, theta: jnp.sum(norm.logpdf(theta, 0, width)), width),
+        Partial(lambda width, key: width * jax.random.normal(key, (2,)), width),
+    )
+
+
 def answers() -> dict[str, Any]:
-    """Run two models: one mode with mala, two with mmala."""
+    """Run models: one mode with mala, two with mmala, and one with data."""
     found = {}
-    runs = {"one mode": (SKEWED_2.model, SHORT), "two modes": (two_modes(), OPTIONS | {"reference": "fitted"})}
+    runs = {
+        "one mode": (SKEWED_2.model, SHORT),
+        "two modes": (two_modes(), OPTIONS | {"reference": "fitted"}),
+        "with data": (with_data(), SHORT),
+    }
     for name, (model, options) in runs.items():
         result = thermint.evidence(model, **options)
         found[name] = {
@@ -55,12 +71,11 @@ def advanced() -> bool:
     states, deviation = pop.start(SKEWED_2.model, keys, ladder)
     begun = pop.begin(states, jnp.full((populations, len(ladder)), -1.0))
     factor = np.tile(np.diag(1 / deviation), (len(ladder), 1, 1))
-    numbers = np.int64(0), np.float64(0.1), np.int64(7)
     made = []
     for mesh in (None, devices.mesh_of(populations)):
-        own, same = devices.spread((keys, begun), mesh), devices.repeat((factor, ladder), mesh)
         model = devices.repeat(SKEWED_2.model, mesh)
-        drawn = pop.advance(*own, *same, *numbers, model=model, kernel=mala, swap=even_odd, length=10, mesh=mesh)
+        options: Any = {"model": model, "kernel": mala, "swap": even_odd, "length": 10, "mesh": mesh}
+        drawn = pop.advance(keys, begun, pop.rungs_of(ladder, factor), 0, 0.1, 7, **options)
         made.append(jax.tree.leaves(devices.host(drawn)))
     return all(map(np.array_equal, *made))
 

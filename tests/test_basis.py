@@ -17,7 +17,7 @@ from thermint import basis
 from thermint.basis import size
 
 HIGHEST = 5
-stein_features = jax.jit(basis.stein_features, static_argnums=(2, 3))
+stein_features = basis.stein_features
 
 
 @cache
@@ -81,7 +81,7 @@ def test_features_follow_automatic_differentiation(d: int, cross: bool) -> None:
 def test_number_of_features() -> None:
     assert [size(6, k) for k in range(5)] == [0, 6, 27, 83, 209]
     assert [size(6, k, cross=False) for k in range(5)] == [0, 6, 12, 18, 24]
-    assert stein_features(jnp.ones((6, 2)), jnp.ones((6, 2)), 0).shape == (0, 2)
+    assert stein_features(np.ones((6, 2)), np.ones((6, 2)), 0).shape == (0, 2)
     for d in range(1, 6):
         assert size(d, 2) == d * (d + 3) // 2  # paper, appendix "Second degree polynomials"
 
@@ -118,7 +118,7 @@ def whiten(theta: np.ndarray, score: np.ndarray, mean: np.ndarray, factor: np.nd
 
 
 def features_of(x: np.ndarray, score: np.ndarray, degree: int = 2) -> np.ndarray:
-    return np.asarray(stein_features(jnp.asarray(x), jnp.asarray(score), degree)).T
+    return np.asarray(stein_features(x, score, degree)).T
 
 
 @pytest.mark.parametrize("whitened", [False, True])
@@ -183,14 +183,14 @@ def test_under_a_standard_normal_features_are_orthonormal(d: int, cross: bool) -
 SHAPES = (3.0, 1.5)
 
 
-def log_gamma(d: int, number: int, seed: int) -> tuple[jax.Array, jax.Array]:
+def log_gamma(d: int, number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Exact draws of d logarithms of gamma variables, and their score, in coordinates of mean 0 and variance 1."""
     rng = np.random.default_rng(seed)
     shape = np.array(SHAPES[:d])[:, None]
     gamma = rng.gamma(shape, size=(d, number))
     theta, score = np.log(gamma), shape - gamma
     scale = theta.std(axis=1, keepdims=True)
-    return jnp.asarray((theta - theta.mean(axis=1, keepdims=True)) / scale), jnp.asarray(scale * score)
+    return (theta - theta.mean(axis=1, keepdims=True)) / scale, scale * score
 
 
 def z_of(features: np.ndarray) -> np.ndarray:
@@ -204,7 +204,7 @@ def test_features_have_mean_zero_on_a_skewed_target_and_broken_ones_do_not(d: in
     x, score = log_gamma(d, 40_000, seed)
     features = np.asarray(stein_features(x, score, HIGHEST))
     assert z_of(features).max() < 4.5
-    laplacian = np.asarray(stein_features(x, jnp.zeros_like(score), HIGHEST))
+    laplacian = np.asarray(stein_features(x, np.zeros_like(score), HIGHEST))
     broken = {
         "sign of the score": np.asarray(stein_features(x, -score, HIGHEST)),
         "sign of the Laplacian": features - 2 * laplacian,

@@ -63,9 +63,9 @@ class Table(NamedTuple):
                 centre=np.zeros(rungs),
                 spread=np.ones(rungs),
             ),
-            number=np.array([part.shape[1] for part in parts], dtype=float),  # type: ignore[arg-type]
-            first=np.stack([part.sum(axis=1) for part in parts]),  # type: ignore[arg-type]
-            second=np.stack([np.einsum("pnri,pnrj->rij", b, b) for b in blocks]),  # type: ignore[arg-type]
+            number=np.array([part.shape[1] for part in parts], dtype=float),
+            first=np.stack([part.sum(axis=1) for part in parts]),
+            second=np.stack([np.einsum("pnri,pnrj->rij", b, b) for b in blocks]),
         )
 
     def batch_means(self, values: np.ndarray) -> np.ndarray:

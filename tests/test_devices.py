@@ -42,7 +42,7 @@ def on(number: int) -> dict[str, Any]:
 def test_any_number_of_devices_gives_the_same_bits(number: int) -> None:
     found, expected = on(number), on(1)
     assert found["devices"] == number
-    for name, kernel in {"one mode": "mala", "two modes": "mmala"}.items():
+    for name, kernel in {"one mode": "mala", "two modes": "mmala", "with data": "mala"}.items():
         answer = found["answers"][name]
         assert answer["devices"] == number
         assert answer["kernel"] == kernel

@@ -232,7 +232,8 @@ def test_a_heavy_tail_is_no_trouble():
         lambda p: dist.Normal(p["mean"], p["scale"]).log_prob(y).sum(),
     )
     truth = -9.110347  # the mean integrated in closed form, the scale numerically
-    results = [thermint.evidence(model, reference="prior", ladder=51, seed=seed) for seed in range(6)]
+    # Two of these seeds meet such a draw.
+    results = [thermint.evidence(model, reference="prior", ladder=51, seed=seed) for seed in range(6, 12)]
     integrals = np.array([result.estimates.loc["cti"] for result in results])
     assert integrals[:, 1].max() > 0.5
     assert np.all(np.abs(integrals[:, 0] - truth) < 5 * integrals[:, 1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -64,8 +63,7 @@ def rows_by_hand(draws: Draws, frame: Frame) -> np.ndarray:
 
 def add(gram: Gram, draws: Draws, batch: int, weight: np.ndarray | None = None) -> Gram:
     weight = np.ones(draws.log_prior.shape[1]) if weight is None else weight
-    where = jnp.asarray(batch), jnp.asarray(gram.fold[batch])
-    return grams.accumulate(gram, draws, jnp.asarray(weight), *where, degree=2, cross=True)[0]
+    return grams.accumulate(gram, draws, weight, batch, gram.fold[batch], degree=2, cross=True)[0]
 
 
 def new_gram(populations: int = POPULATIONS) -> Gram:
@@ -99,8 +97,7 @@ def test_sums_are_those_of_all_draws() -> None:
 
 def test_features_are_as_large_as_they_are() -> None:
     draws = some_draws(10)
-    where = jnp.asarray(0), jnp.asarray(0)
-    large = grams.accumulate(new_gram(), draws, jnp.ones(10), *where, degree=2, cross=True)[1]
+    large = grams.accumulate(new_gram(), draws, np.ones(10), 0, 0, degree=2, cross=True)[1]
     features = rows_by_hand(draws, some_frame())[..., 1 + grams.TARGETS :].reshape(-1, len(LADDER), 5)[:: grams.SPARING]
     for degree, number in ((1, 2), (2, 5)):
         expected = np.linalg.norm(features[..., :number], axis=-1).T
@@ -111,7 +108,7 @@ def test_without_cross_terms_products_of_coordinates_are_left_out() -> None:
     draws = some_draws(10)
     full = add(new_gram(), draws, 0)
     empty = grams.empty(some_frame(), populations=POPULATIONS, batches=BATCHES, folds=FOLDS, degree=2, cross=False)
-    slim, _ = grams.accumulate(empty, draws, jnp.ones(10), jnp.asarray(0), jnp.asarray(0), degree=2, cross=False)
+    slim, _ = grams.accumulate(empty, draws, np.ones(10), 0, 0, degree=2, cross=False)
     kept = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9])
     np.testing.assert_allclose(slim.first, full.first[..., kept], rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(slim.second, full.second[..., kept, :][..., kept], rtol=1e-12, atol=1e-11)

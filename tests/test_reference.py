@@ -18,6 +18,7 @@ from targets import NORMAL, SKEWED, SKEWED_2, Target
 import thermint
 from thermint import Model, reference
 from thermint.model import evaluate
+from thermint.noise import noise
 from thermint.paper import linear
 from thermint.reference import MARGIN, WIDENINGS, Mixture, fit, log_density, make_mixture, with_reference
 
@@ -271,10 +272,14 @@ def test_densities_integrate_to_one_in_two_dimensions_and_are_scipys(name: str) 
     np.testing.assert_allclose(logs, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("library", ["jax", "numpy"])
 @pytest.mark.parametrize("name", TWO_D)
-def test_draws_have_the_density(name: str) -> None:
+def test_draws_have_the_density(name: str, library: str) -> None:
     mixture = TWO_D[name]
-    x = np.asarray(draws_of(mixture, jax.random.split(jax.random.key(5), 20_000)))
+    if library == "jax":
+        x = np.asarray(draws_of(mixture, jax.random.split(jax.random.key(5), 20_000)))
+    else:
+        x = reference.draw_from(mixture, noise(jax.random.key(5)[None], 0, 20_000, rungs=1, d=2)[0, :, 0])
     if mixture.components == 1:
         belongs = np.zeros(len(x), dtype=int)
     else:  # the components are 11 standard deviations apart; those with heavy tails overlap a little
@@ -366,6 +371,33 @@ def test_one_calculation_of_likelihood_and_fisher_serves_the_path_too() -> None:
     joint = evaluate(with_reference(dataclasses.replace(model, with_fisher=with_fisher), TWO_D["mixture"]), theta)
     for one, two in zip(jax.tree.leaves(joint), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-13)
+
+
+@pytest.mark.parametrize("library", ["jax", "numpy"])
+@pytest.mark.parametrize("name", TWO_D)
+@pytest.mark.parametrize("metric", ["the model's", "the reference's", "none"])
+def test_the_short_cut_evaluates_the_path(name: str, metric: str, library: str) -> None:
+    """Against the model's own functions, differentiated automatically."""
+    model = SKEWED_2.model
+    path = with_reference(model if metric == "the model's" else dataclasses.replace(model, metric=None), TWO_D[name])
+    if metric == "none":
+        path = dataclasses.replace(path, metric=None)
+    fitted = reference.reference_of(path)
+    assert fitted is not None
+    for theta in (jnp.array([0.3, -0.8]), jnp.array([-4.0, 3.0])):
+        expected, state = evaluate(path, theta), evaluate(fitted.model, theta)
+        if library == "numpy":
+            state = jax.tree.map(np.asarray, state)
+        got = reference.relative(state, fitted.mixture, with_metric=metric != "none")
+        assert (got.fisher is None) == (metric == "none")
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-11, atol=1e-11), got, expected)
+        assert isinstance(got.log_prior, jax.Array) == (library == "jax")
+
+
+def test_there_is_no_short_cut_without_gradients_or_a_reference() -> None:
+    assert reference.reference_of(SKEWED_2.model) is None
+    blind = dataclasses.replace(SKEWED_2.model, differentiable=False)
+    assert reference.reference_of(with_reference(blind, TWO_D["normal"])) is None
 
 
 def test_without_a_metric_of_the_model_the_references_serves_all_rungs() -> None:

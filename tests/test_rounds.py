@@ -76,7 +76,7 @@ def test_two_modes_are_found_and_weighed() -> None:
 
 def test_rounds_double_until_the_error_is_reached() -> None:
     first = thermint.evidence(SKEWED_2.model, draws=50, degree=2, seed=1)
-    target = first.standard_error / 2.5
+    target = first.standard_error / 6
     result = thermint.evidence(SKEWED_2.model, draws=50, degree=2, seed=1, target_error=target)
     assert result.standard_error <= target
     assert result.settings["rounds"] >= 3

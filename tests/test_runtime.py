@@ -8,30 +8,33 @@ import pytest
 from jax import Array
 
 from thermint import _runtime
+from thermint.programs import jit
 
 
 @pytest.fixture
 def other_options(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(_runtime, "QUICK", {"xla_of_the_future": True, "xla_backend_optimization_level": 1})
-    _runtime._accepted.cache_clear()
+    _runtime.compiler_options.cache_clear()
     yield
-    _runtime._accepted.cache_clear()
+    _runtime.compiler_options.cache_clear()
 
 
 def test_all_options_are_known_to_this_version():
-    assert _runtime._accepted() == _runtime.QUICK
+    assert _runtime.compiler_options(1) == _runtime.QUICK
+    assert _runtime.compiler_options(0) == _runtime.QUICK | _runtime.QUICKEST
+    assert _runtime.compiler_options(2) == {}
 
 
 @pytest.mark.usefixtures("other_options")
 def test_options_that_xla_does_not_know_are_left_out():
-    assert _runtime._accepted() == {"xla_backend_optimization_level": 1}
-    assert _runtime.jit()(lambda x: 2 * x)(jnp.ones(())) == 2.0
+    assert _runtime.compiler_options(1) == {"xla_backend_optimization_level": 1}
+    assert jit()(lambda x: 2 * x)(jnp.ones(())) == 2.0
 
 
 def test_a_program_is_traced_once_for_each_static_argument():
     traced = []
 
-    @_runtime.jit("power")
+    @jit("power")
     def raised(x: Array, *, power: int) -> Array:
         traced.append(power)
         return x**power

@@ -24,9 +24,9 @@ def gram_of(y: np.ndarray, w: np.ndarray) -> Gram:
         frame=Frame(
             np.zeros((rungs, 1)), np.zeros((rungs, 1, 1)), np.ones((rungs, 1, 1, 1)), np.zeros(rungs), np.ones(rungs)
         ),
-        number=np.full(FOLDS, parts[0].shape[1], dtype=float),  # type: ignore[arg-type]
-        first=np.stack([part.sum(axis=1) for part in parts]),  # type: ignore[arg-type]
-        second=np.stack([np.einsum("pnri,pnrj->rij", part, part) for part in parts]),  # type: ignore[arg-type]
+        number=np.full(FOLDS, parts[0].shape[1], dtype=float),
+        first=np.stack([part.sum(axis=1) for part in parts]),
+        second=np.stack([np.einsum("pnri,pnrj->rij", part, part) for part in parts]),
     )
 
 

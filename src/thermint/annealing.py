@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pandas as pd
 from jax import Array
 
-from thermint._runtime import jit
+from thermint import keys
 from thermint.diagnostics import invalid_warnings
 from thermint.estimators.ais import log_weights, weight_warnings
 from thermint.estimators.stepping_stone import log_mean_exp
@@ -31,6 +31,7 @@ from thermint.kernels.base import draw_noise
 from thermint.ladders import Ladder, as_ladder
 from thermint.model import Evaluation, Model, check_values, evaluate, impossible, usable
 from thermint.options import name_of, require_kernel, require_whole
+from thermint.programs import jit
 from thermint.result import Evidence
 from thermint.sampler import checked_model, default_kernel, make_sampler
 from thermint.swaps import even_odd
@@ -94,7 +95,7 @@ def anneal(
     kernel = kernel or default_kernel(model)
     if not getattr(kernel, "own_metric", False):
         model = replace(model, metric=None)  # nobody needs it
-    key_pilot, key = jax.random.split(jax.random.key(seed))
+    key_pilot, key = keys.children(keys.new(seed), 2)
     pilot = make_sampler(
         model,
         ladder,

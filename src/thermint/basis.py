@@ -16,11 +16,8 @@ from functools import cache
 from itertools import combinations_with_replacement, pairwise
 from math import comb, factorial, prod
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jax.scipy.linalg import solve_triangular
+from scipy.special import softmax
 
 
 def size(dimension: int, degree: int, cross: bool = True, components: int = 1) -> int:
@@ -69,15 +66,17 @@ def names(dimension: int, degree: int, cross: bool = True, components: int = 1) 
     return named
 
 
-def hermite(x: Array, degree: int) -> list[Array]:
+def hermite(x: np.ndarray, degree: int) -> list[np.ndarray]:
     """Probabilists' Hermite polynomials He_0 to He_degree of each entry of x."""
-    values = [jnp.ones_like(x), x]
+    values = [np.ones_like(x), x]
     for k in range(1, degree):
         values.append(x * values[k] - k * values[k - 1])
     return values[: degree + 1]
 
 
-def stein_features(x: Array, score: Array, degree: int, cross: bool = True, *, potential: Array | float = 0.0) -> Array:
+def stein_features(
+    x: np.ndarray, score: np.ndarray, degree: int, cross: bool = True, *, potential: np.ndarray | None = None
+) -> np.ndarray:
     """Evaluate the Stein operator, plus ``potential``, on all trial functions.
 
     Args:
@@ -85,42 +84,56 @@ def stein_features(x: Array, score: Array, degree: int, cross: bool = True, *, p
         score: gradient of the log density with respect to them, [d, n].
         degree: highest total degree of the trial functions.
         cross: whether to include products of different coordinates.
-        potential: [n]; the trial functions times this are added.
+        potential: [n]; the trial functions times this are added, if it is given.
 
     Returns:
         [size(d, degree, cross), n], lowest degree first, scaled to variance 1 under a standard normal density.
     """
     d = x.shape[0]
     if degree == 0:
-        return jnp.zeros((0, x.shape[1]))
+        return np.zeros((0, x.shape[1]))
     he = hermite(x, degree)
     # Row k * d + i holds He_k(x_i), and the Stein operator applied to it; He_k' = k He_{k-1}.
-    values = jnp.concatenate(he)
-    steined = jnp.concatenate(
-        [jnp.zeros_like(x), score] + [k * (k - 1) * he[k - 2] + k * he[k - 1] * score for k in range(2, degree + 1)]
+    values = np.concatenate(he)
+    steined = np.concatenate(
+        [np.zeros_like(x), score] + [k * (k - 1) * he[k - 2] + k * he[k - 1] * score for k in range(2, degree + 1)]
     )
+    columns, deviation = _factors(d, degree, cross)
+    # The operator is a sum over coordinates: on a product it acts on one factor at a time.
+    total, product = steined[columns[0]], values[columns[0]]
+    for column in columns[1:]:
+        value, image = values[column], steined[column]
+        total *= value
+        total += np.multiply(image, product, out=image)
+        product *= value
+    if potential is not None:
+        total += np.multiply(product, potential, out=product)
+    total /= deviation
+    return total
+
+
+@cache
+def _factors(d: int, degree: int, cross: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Rows k * d + i of the factors He_k(x_i) of every term, [factor, term], and the terms' `_normal_deviation`.
+
+    Each term has up to ``degree`` factors; missing ones are He_0, whose value is 1 and whose Stein image is 0.
+    """
     terms = exponents(d, degree, cross)
-    # Each term has up to ``degree`` factors; missing ones are He_0, whose value is 1 and whose Stein image is 0.
     rows = np.zeros((len(terms), degree if cross else 1), dtype=int)
     for row, term in zip(rows, terms, strict=True):
         row[: len(term)] = [power * d + i for i, power in term]
-    # The operator is a sum over coordinates: on a product it acts on one factor at a time.
-    total, product = steined[rows[:, 0]], values[rows[:, 0]]
-    for column in rows.T[1:]:
-        total = total * values[column] + product * steined[column]
-        product = product * values[column]
-    return (total + potential * product) / _normal_deviation(terms)[:, None]
+    return rows.T.copy(), _normal_deviation(terms)[:, None]
 
 
 def mixture_features(
-    position: Array,
-    score: Array,
-    log_weight: Array | np.ndarray,
-    mean: Array | np.ndarray,
-    factor: Array | np.ndarray,
+    position: np.ndarray,
+    score: np.ndarray,
+    log_weight: np.ndarray,
+    mean: np.ndarray,
+    factor: np.ndarray,
     degree: int,
     cross: bool = True,
-) -> Array:
+) -> np.ndarray:
     """Evaluate the Stein features of polynomials, each times the responsibility of a component.
 
     In the whitened coordinates of component k, with b = grad log r_k,
@@ -141,29 +154,28 @@ def mixture_features(
         responsibility is 1; lowest degree first, constants among those of degree 1.
     """
     number, d = mean.shape
-    # One call of LAPACK for all components: JAX 0.10 waits forever where several batched ones run at once on few cores.
-    whitening = jax.vmap(lambda L: solve_triangular(L, jnp.eye(d), lower=True))(jnp.asarray(factor))
-    x = jnp.einsum("kij,knj->kin", whitening, position - jnp.asarray(mean)[:, None])
+    whitening = np.linalg.inv(factor)
+    x = whitening @ (position - mean[:, None]).mT  # [component, d, n]
     if number == 1 or degree == 0:
-        return stein_features(x[0], jnp.matmul(score, factor[0]).T, degree, cross)
-    log_density = log_weight - jnp.sum(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2)), axis=1)
-    responsibility = jax.nn.softmax(log_density[:, None] - 0.5 * jnp.sum(x**2, axis=1), axis=0)  # [component, n]
+        return stein_features(x[0], (score @ factor[0]).T, degree, cross)
+    log_density = log_weight - np.sum(np.log(np.diagonal(factor, axis1=1, axis2=2)), axis=1)
+    responsibility = softmax(log_density[:, None] - 0.5 * np.sum(x**2, axis=1), axis=0)  # [component, n]
     # Gradients of the components' log densities, [component, n, d].
-    pull = -jnp.einsum("kji,kjn->kni", whitening, x)
+    pull = -(whitening.mT @ x).mT
     blocks = []
     for k in range(number):
-        a = jnp.matmul(pull, factor[k])  # the same in the coordinates of component k
-        average = jnp.einsum("jn,jnd->nd", responsibility, a)
-        divergence = -jnp.sum((whitening @ factor[k]) ** 2, axis=(1, 2))  # of each a, [component]
+        a = pull @ factor[k]  # the same in the coordinates of component k
+        average = np.einsum("jn,jnd->nd", responsibility, a)
+        divergence = -np.sum((whitening @ factor[k]) ** 2, axis=(1, 2))  # of each a, [component]
         b = a[k] - average
-        spreading = jnp.einsum("jn,jnd,jnd->n", responsibility, a - average, a)
+        spreading = np.einsum("jn,jnd->n", responsibility, (a - average) * a)
         div_b = divergence[k] - divergence @ responsibility - spreading
-        s = jnp.matmul(score, factor[k])
-        potential = jnp.sum(b * (b + s), axis=1) + div_b
+        s = score @ factor[k]
+        potential = np.sum(b * (b + s), axis=1) + div_b
         polynomials = stein_features(x[k], (s + 2 * b).T, degree, cross, potential=potential)
-        blocks.append(responsibility[k] * jnp.concatenate([potential[None], polynomials]))
+        blocks.append(responsibility[k] * np.concatenate([potential[None], polynomials]))
     edges = [0] + [1 + size(d, k, cross) for k in range(1, degree + 1)]
-    return jnp.concatenate([block[low:high] for low, high in pairwise(edges) for block in blocks])
+    return np.concatenate([block[low:high] for low, high in pairwise(edges) for block in blocks])
 
 
 def _normal_deviation(terms: tuple[tuple[tuple[int, int], ...], ...]) -> np.ndarray:

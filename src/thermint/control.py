@@ -31,7 +31,7 @@ class Controlled(NamedTuple):
 
 def uncontrolled(gram: Gram) -> Controlled:
     """Take the plain means, as `control` would with no features."""
-    total = np.asarray(gram.second[:, :, : 1 + TARGETS, : 1 + TARGETS]).sum(axis=0)
+    total = np.asarray(gram.second)[:, :, : 1 + TARGETS, : 1 + TARGETS].sum(axis=0)
     variance = variances(total)
     none = np.zeros(variance.shape, dtype=int)
     return Controlled(batch_means(gram, 1, 1 + TARGETS), variance, variance, none, np.zeros((len(variance), 0)))

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -66,9 +65,14 @@ def repeat(tree: T, mesh: Mesh | None) -> T:
     return _put(tree, mesh, PartitionSpec())
 
 
+def one_copy(tree: T) -> T:
+    """Return the first device's copy, in this process, of arrays that every device has."""
+    return jax.tree.map(lambda a: a.addressable_data(0) if isinstance(a, jax.Array) else a, tree)
+
+
 def _put(tree: T, mesh: Mesh | None, spec: PartitionSpec) -> T:
     if mesh is None:
-        return jax.tree.map(jnp.asarray, tree)
+        return jax.device_put(tree)  # no program is compiled for that, as for `jnp.asarray`
     sharding = NamedSharding(mesh, spec)
     known: dict[int, jax.Array] = {}  # a model has its data in several places
 
@@ -80,11 +84,11 @@ def _put(tree: T, mesh: Mesh | None, spec: PartitionSpec) -> T:
     def one(a: jax.Array) -> jax.Array:
         if isinstance(a, jax.Array) and a.sharding == sharding:
             return a  # there already
-        if jax.process_count() == 1:
-            return jax.device_put(a, sharding)
         if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(one(jax.random.key_data(a)))
-        there = np.asarray(a)
+        there = np.asarray(a)  # from a device, JAX would compile a program that cuts it
+        if jax.process_count() == 1:
+            return jax.device_put(there, sharding)
         return jax.make_array_from_callback(there.shape, sharding, lambda index: there[index])
 
     return jax.tree.map(once, tree)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,6 +21,12 @@ NARROW = 3.0
 FEWEST_TAIL = 100  # draws that show a tail
 FEWEST_TRIPS = 5
 FEW = 0.1  # of moves, or of swaps, that are accepted
+
+
+def prepare() -> None:
+    """Import arviz-stats aside, which takes a third of a second, while the first programs are compiled and run."""
+    if "arviz_stats" not in sys.modules:
+        Thread(target=import_module, args=("arviz_stats.base",), daemon=True).start()
 
 
 def convergence(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -118,7 +127,7 @@ def narrowness(score: np.ndarray, frame: Frame) -> np.ndarray:
         score: of the posterior, at draws from it or from rungs close to it, [..., d].
         frame: built from the reference.
     """
-    weight, factor = special.softmax(frame.log_weight[-1]), frame.factor[-1]
+    weight, factor = special.softmax(np.asarray(frame.log_weight)[-1]), np.asarray(frame.factor)[-1]
     covariance = np.einsum("k,kij->ij", weight, factor @ factor.mT)
     d = score.shape[-1]
     return np.mean((score.reshape(-1, d) @ np.linalg.cholesky(covariance)) ** 2, axis=0)

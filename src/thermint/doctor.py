@@ -6,7 +6,6 @@ import os
 import platform
 import time
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -61,11 +60,12 @@ def _devices() -> Finding:
 
 
 def _cache() -> Finding:
-    folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    if not folder:
+    from thermint._runtime import cache_folder
+
+    path = cache_folder()
+    if path is None:
         return Finding("cache", "off", True, "Every process compiles again: unset THERMINT_CACHE to keep programs.")
-    path = Path(folder)
-    files = [file for file in path.glob("*") if file.is_file()] if path.is_dir() else []
+    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else []
     size = sum(file.stat().st_size for file in files) / 2**20
     nearest = next(parent for parent in (path, *path.parents) if parent.exists())
     writable = os.access(nearest, os.W_OK)

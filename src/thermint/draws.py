@@ -71,6 +71,14 @@ def concatenate(pieces: list[Draws]) -> Draws:
     return pieces[0]._replace(**joined)
 
 
+def at_rung(draws: Draws, rung: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions [n, d], log likelihoods [n] and scores of the rung's density [n, d], population after population."""
+    position, g, _, slope, prior_slope = (
+        np.asarray(a)[:, :, rung].reshape(-1, *a.shape[3:]) for a in draws[1:6] if a is not None
+    )
+    return position, g, prior_slope + float(draws.ladder[rung]) * slope
+
+
 class Located(NamedTuple):
     """Draws with their places."""
 

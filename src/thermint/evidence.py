@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import numpy.typing as npt
 
-from thermint import ladders
+from thermint import diagnostics, keys, ladders
 from thermint._runtime import require_float64
 from thermint.devices import mesh_of, peers
 from thermint.draws import Draws, check_draws, concatenate
@@ -70,7 +69,7 @@ def sample(
     require_whole("populations", populations, at_least=1)
     length = chunk_length(draws)
     sampler = make_sampler(
-        model, ladder, length=length, populations=populations, kernel=kernel, swap=swap, key=jax.random.key(seed)
+        model, ladder, length=length, populations=populations, kernel=kernel, swap=swap, key=keys.new(seed)
     )
     made = concatenate([sampler.chunk() for _ in range(-(-draws // length))]).block(0, draws)
     return made if model.differentiable else made._replace(grad_log_likelihood=np.full(made.position.shape, np.nan))
@@ -192,6 +191,7 @@ def evidence(
     """
     if reference not in ("auto", "prior", "fitted"):
         raise ValueError(f'reference = {reference!r}: it must be "auto", "prior" or "fitted".')
+    diagnostics.prepare()
     model = checked_model(model)
     require_kernel(kernel)
     require_whole("seed", seed, at_least=0)

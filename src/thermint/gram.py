@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from thermint.basis import mixture_features, size
-from thermint.draws import Draws
+from thermint.draws import Draws, at_rung
 from thermint.frame import Frame
-from thermint.model import Evaluation, score
+from thermint.linalg import one_thread
 
 # Exponents of this size mean that neighbouring rungs have nothing in common; their squares are still finite.
 LARGEST_EXPONENT = 300.0
@@ -32,9 +30,9 @@ class Gram(NamedTuple):
     """
 
     frame: Frame
-    number: Array  # [batch], draws of one population in it
-    first: Array  # [batch, population, rung, feature], sums
-    second: Array  # [fold, rung, feature, feature], sums
+    number: np.ndarray  # [batch], draws of one population in it
+    first: np.ndarray  # [batch, population, rung, feature], sums
+    second: np.ndarray  # [fold, rung, feature, feature], sums
 
     @property
     def fold(self) -> np.ndarray:
@@ -49,20 +47,21 @@ def empty(frame: Frame, *, populations: int, batches: int, folds: int, degree: i
     width = 1 + TARGETS + size(d, degree, cross, components)
     return Gram(
         frame=frame,
-        number=jnp.zeros(batches),
-        first=jnp.zeros((batches, populations, rungs, width)),
-        second=jnp.zeros((folds, rungs, width, width)),
+        number=np.zeros(batches),
+        first=np.zeros((batches, populations, rungs, width)),
+        second=np.zeros((folds, rungs, width, width)),
     )
 
 
-@partial(jax.jit, static_argnames=("degree", "cross"), donate_argnames=("gram",))
 def accumulate(
-    gram: Gram, draws: Draws, weight: Array, batch: Array, fold: Array, *, degree: int, cross: bool
-) -> tuple[Gram, Array]:
+    gram: Gram, draws: Draws, weight: np.ndarray, batch: int, fold: int, *, degree: int, cross: bool
+) -> tuple[Gram, np.ndarray]:
     """Add a chunk of draws to one batch.
 
+    By NumPy, whose BLAS takes a third of XLA's time for the products, in a thread beside that which makes the features.
+
     Args:
-        gram: what was accumulated so far; its memory is reused.
+        gram: what was accumulated so far, to which this is added.
         draws: a chunk.
         weight: [draw], 1 for draws that count and 0 for padding.
         batch: index of the batch they belong to.
@@ -74,33 +73,51 @@ def accumulate(
         The sums, and how large the features up to degree 1, 2, ... were at one in `SPARING` of the draws: the root of
         the sum of their squares, [degree, rung, draw].
     """
+    populations, length, rungs = draws.log_prior.shape
     components, d = gram.frame.mean.shape[1:]
-    sizes = [size(d, k, cross, components) for k in range(degree + 1)]
+    sizes = [1 + TARGETS + size(d, k, cross, components) for k in range(degree + 1)]
+    large = np.empty((degree, rungs, len(range(0, populations * length, SPARING))))
+    steps = np.diff(np.asarray(draws.ladder), prepend=draws.ladder[0], append=draws.ladder[-1])
+    counts = np.tile(weight, populations)
 
-    def of_rung(frame: Frame, t: Array, above: Array, below: Array, state: Evaluation) -> tuple[Array, Array, Array]:
-        populations, length = state.log_prior.shape
-        state = jax.tree.map(lambda a: a.reshape(populations * length, *a.shape[2:]), state)
-        scores = jax.vmap(score, (0, None))(state, t)
-        features = mixture_features(state.position, scores, *frame[:3], degree, cross)
-        deviation = state.log_likelihood - frame.centre
-        y = deviation / frame.spread
-        exponents = jnp.stack([above * deviation / 2, -below * deviation / 2])
-        up, down = jnp.exp(jnp.clip(exponents, -LARGEST_EXPONENT, LARGEST_EXPONENT))
-        rows = jnp.concatenate([jnp.stack([jnp.ones_like(y), y, y**2, up, down]), features])
-        weighted = rows * jnp.tile(weight, populations)
-        first = weighted.reshape(len(rows), populations, length).sum(axis=-1).T
-        some = weighted[1 + TARGETS :, ::SPARING]  # of the features themselves, XLA would compute all again
-        sums = [jnp.sum(some[low:high] ** 2, axis=0) for low, high in pairwise(sizes)]
-        return first, weighted @ rows.T, jnp.array(sums).reshape(degree, some.shape[1])
+    def add(rung: int, rows: np.ndarray) -> None:
+        gram.first[batch, :, rung] += rows.reshape(-1, populations, length).sum(axis=-1).T
+        gram.second[fold, rung] += rows @ rows.T
+        for k, (low, high) in enumerate(pairwise(sizes)):
+            large[k, rung] = np.sum(rows[low:high, ::SPARING] ** 2, axis=0)
 
-    state = Evaluation(*map(jnp.asarray, draws[1:6]))
-    ladder = jnp.asarray(draws.ladder)
-    above, below = jnp.diff(ladder, append=ladder[-1:]), jnp.diff(ladder, prepend=ladder[:1])
-    by_rung = jax.vmap(of_rung, in_axes=(0, 0, 0, 0, 2), out_axes=(1, 0, 1))
-    first, second, sums = by_rung(gram.frame, ladder, above, below, state)
-    total = gram._replace(
-        number=gram.number.at[batch].add(weight.sum()),
-        first=gram.first.at[batch].add(first),
-        second=gram.second.at[fold].add(second),
-    )
-    return total, jnp.sqrt(jnp.cumsum(sums, axis=0))
+    gram.number[batch] += np.sum(weight)
+    with one_thread():
+        added = []
+        for rung in range(rungs):
+            frame = Frame(*(part[rung] for part in gram.frame))
+            rows = _rows(*at_rung(draws, rung), frame, steps[rung], steps[rung + 1], degree, cross) * counts
+            added.append(_aside().submit(add, rung, rows))
+        for one in added:
+            one.result()
+    return gram, np.sqrt(np.cumsum(large, axis=0))
+
+
+@cache
+def _aside() -> ThreadPoolExecutor:
+    """One thread: Python's own work, which makes the rows, would only get in the way of more."""
+    return ThreadPoolExecutor(1, thread_name_prefix="thermint-gram")
+
+
+def _rows(
+    position: np.ndarray,
+    g: np.ndarray,
+    score: np.ndarray,
+    frame: Frame,
+    below: float,
+    above: float,
+    degree: int,
+    cross: bool,
+) -> np.ndarray:
+    """Make the vectors of one rung whose moments a Gram has, [feature, draw]; ``below`` and ``above`` are the steps."""
+    features = mixture_features(position, score, *frame[:3], degree, cross)
+    deviation = g - frame.centre
+    y = deviation / frame.spread
+    exponents = np.stack([above * deviation / 2, -below * deviation / 2])
+    up, down = np.exp(np.clip(exponents, -LARGEST_EXPONENT, LARGEST_EXPONENT))
+    return np.concatenate([np.stack([np.ones_like(y), y, y**2, up, down]), features])

@@ -9,7 +9,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from functools import cache
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import solve_triangular
@@ -51,20 +50,6 @@ def solve_lower_transposed(L: Array, b: Array) -> Array:
     for i in reversed(range(d)):
         x[i] = (b[i] - sum(L[k, i] * x[k] for k in range(i + 1, d))) / L[i, i]
     return jnp.stack(x)
-
-
-def inverse_lower(L: Array) -> Array:
-    """Invert a lower triangular matrix row by row, without LAPACK.
-
-    JAX 0.10 waits forever where several devices of a CPU call LAPACK for batches at once, so that what runs on all of
-    them does without it.
-    """
-    d = len(L)
-
-    def row(i: Array, X: Array) -> Array:
-        return X.at[i].set((jnp.eye(d)[i] - L[i] @ X) / L[i, i])  # rows below i are still zero
-
-    return jax.lax.fori_loop(0, d, row, jnp.zeros_like(L))
 
 
 def one_thread() -> AbstractContextManager[None]:

@@ -10,7 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.flatten_util import ravel_pytree
 from jax.tree_util import Partial
+
+from thermint import keys
 
 if TYPE_CHECKING:
     from numpyro.distributions import Distribution
@@ -95,7 +98,7 @@ class Model:
     @property
     def dimension(self) -> int:
         """The number of real parameters."""
-        return jax.eval_shape(self.sample_prior, jax.random.key(0)).size
+        return jax.eval_shape(self.sample_prior, keys.shape()).size
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
@@ -169,15 +172,16 @@ def tempered(state: Evaluation, t: Array) -> Array:
     return state.log_prior + jnp.where(t > 0, t * state.log_likelihood, 0.0)
 
 
-def score(state: Evaluation, t: Array) -> Array:
+def score(state: Evaluation, t: Array | float) -> Array:
     """Gradient of `tempered`, equal to -2 z of the paper (Eqn. "Z path")."""
     return state.grad_log_prior + t * state.grad_log_likelihood
 
 
 def usable(state: Evaluation) -> Array:
     """Say whether a state may be visited: values and gradients are all finite."""
-    finite = jnp.isfinite(state.log_likelihood) & jnp.isfinite(state.log_prior)
-    return finite & jnp.all(jnp.isfinite(state.grad_log_likelihood)) & jnp.all(jnp.isfinite(state.grad_log_prior))
+    isfinite: Any = jnp.isfinite if isinstance(state.position, Array) else np.isfinite
+    gradients = isfinite(state.grad_log_likelihood) & isfinite(state.grad_log_prior)
+    return isfinite(state.log_likelihood) & isfinite(state.log_prior) & gradients.all(axis=-1)
 
 
 def impossible(state: Evaluation) -> Array:
@@ -187,12 +191,13 @@ def impossible(state: Evaluation) -> Array:
 
 def choose(condition: Array, new: Any, old: Any) -> Any:
     """Take ``new`` where the scalar condition holds, leaf by leaf."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+    a, unpack = ravel_pytree(new)
+    return unpack(jnp.where(condition, a, ravel_pytree(old)[0]))
 
 
 def check_shapes(model: Model) -> None:
     """Refuse functions that do not return what a Model's functions return, by name; nothing is run."""
-    theta = jax.eval_shape(model.sample_prior, jax.random.key(0))
+    theta = jax.eval_shape(model.sample_prior, keys.shape())
     if not (isinstance(theta, jax.ShapeDtypeStruct) and theta.ndim == 1 and jnp.issubdtype(theta.dtype, jnp.floating)):
         raise TypeError(f"sample_prior must return one flat vector of floats, not {theta}. Ravel the draw.")
     theta = jax.ShapeDtypeStruct(theta.shape, jnp.float64)

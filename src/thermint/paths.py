@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from thermint import diagnostics, ladders
-from thermint._runtime import jit
+from thermint import diagnostics, keys, ladders
 from thermint.devices import agreed
 from thermint.draws import Draws, Located
 from thermint.frame import Frame
@@ -22,6 +21,7 @@ from thermint.model import Model
 from thermint.options import name_of
 from thermint.plan import FOLDS, Plan, batched, chunk_length, make_plan
 from thermint.population import Swap
+from thermint.programs import is_brief, jit
 from thermint.quadrature import RULES
 from thermint.result import Evidence, Posterior
 from thermint.run import Kept, Run, run
@@ -120,23 +120,22 @@ class Paths:
         settings = self._settings("prior", kernel)
         first = self._affordable(spent, len(ladder), kernel)
         length = self.session.journal.stage("prior length", lambda: self._length(first))
-        sampler: Sampler | None = None
 
         def begin(done: Round | None, kept: Kept | None) -> Begun:
-            nonlocal sampler
-            if sampler is None:
+            if not done:
                 self.session.bar.phase("warm-up")
-                sampler = make_sampler(
-                    self.model,
-                    ladder,
-                    length=length,
-                    populations=self.populations,
-                    kernel=kernel,
-                    swap=self.swap,
-                    key=self._key(1),
-                    session=self.session,
-                    place=kept.place if kept else done.place if done else None,
-                )
+            sampler = make_sampler(
+                self.model,
+                ladder,
+                length=length,
+                populations=self.populations,
+                kernel=kernel,
+                swap=self.swap,
+                key=self._key(1),
+                session=self.session,
+                place=kept.place if kept else done.place if done else None,
+                brief=self._brief(done, len(ladder), kernel),
+            )
             plan = self.plan(ladder, 2 * done.planned if done else first, length=length)
             return Begun(sampler, sampler.frame, plan, spent, settings)
 
@@ -170,6 +169,7 @@ class Paths:
                 swap=self.swap,
                 key=self._key(1),
                 session=self.session,
+                brief=self._brief(done, RUNGS[0], self.kernel or default_kernel(self.model)),
             )
 
         def begin(done: Round | None, kept: Kept | None) -> Begun:
@@ -186,9 +186,10 @@ class Paths:
                 populations=self.populations,
                 swap=self.swap,
                 # As many as there are rounds, and before them pilots.
-                key=self._key(number) if done else jax.random.fold_in(self._key(1), MOST_PILOTS),
+                key=self._key(number) if done else keys.child(self._key(1), MOST_PILOTS),
                 session=self.session,
                 place=kept.place if kept else None,
+                brief=self._brief(done, len(ladder), kernel),
             )
             spent = (done.result if done else scouted).evaluations + evaluations
             cost = spent + sampler.evaluations, len(ladder), kernel
@@ -344,6 +345,14 @@ class Paths:
     def _length(self, draws: int) -> int:
         return chunk_length(batched(draws, self.populations)[1])
 
+    def _brief(self, done: Round | None, rungs: int, kernel: Kernel) -> bool:
+        """Say whether the round after ``done`` computes so little that its program need not be fast.
+
+        Programs round differently, and a run that goes on must choose as it did: so no budget plays a part in this.
+        """
+        draws = 2 * done.planned if done else self.draws
+        return is_brief(self.model, draws * self.populations * rungs * getattr(kernel, "evaluations", 1))
+
     def _affordable(self, spent: int, rungs: int, kernel: Kernel | None) -> int:
         """Return how many draws the first round may have; at least what an error bar takes."""
         draws = self._room(spent, rungs, kernel)
@@ -362,7 +371,7 @@ class Paths:
         return (self.max_evaluations - spent) // (self.populations * rungs * getattr(kernel, "evaluations", 1))
 
     def _key(self, stage: int) -> jax.Array:
-        return jax.random.fold_in(jax.random.key(self.seed), stage)
+        return keys.child(keys.new(self.seed), stage)
 
     def _settings(self, reference: str, kernel: Kernel) -> dict[str, Any]:
         return {
@@ -377,7 +386,7 @@ class Paths:
         }
 
 
-@jit()
+@jit(level=0)
 def _own(position: jax.Array, *, model: Model) -> tuple[dict[str, jax.Array], jax.Array]:
     """Name the values at positions [population, draw, d], and compute the model's log prior there."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import jax
 import numpy as np
 
 from thermint import basis
@@ -71,18 +70,7 @@ class Plan:
             The Gram, and how large the features were, [degree, rung, some of the draws].
         """
         weight = np.ones(draws.log_prior.shape[1]) if weight is None else weight
-        fold = gram.fold[batch]
-        total, large = grams.accumulate(
-            gram,
-            draws,
-            weight,
-            np.int64(batch),
-            np.int64(fold),
-            degree=self.degree,
-            cross=self.cross,
-        )
-        # Wait for it: this program and the next chunk's, both at once, get in each other's way on the CPU's threads.
-        return jax.block_until_ready(total), np.asarray(large)
+        return grams.accumulate(gram, draws, weight, batch, gram.fold[batch], degree=self.degree, cross=self.cross)
 
 
 def make_plan(

@@ -1,9 +1,10 @@
-"""Population MCMC: local moves at every rung, then swaps between rungs, for all populations in one program."""
+"""Population MCMC: local moves at every rung, then swaps between rungs, for groups of populations in one program."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -12,13 +13,12 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
-from thermint._runtime import jit
-from thermint.devices import AXIS, group_of
+from thermint.devices import AXIS, group_of, host, repeat, spread
+from thermint.draws import Array as AnyArray
 from thermint.draws import Draws
 from thermint.kernels import Kernel, Noise, Params
-from thermint.kernels.base import draw_noise
+from thermint.keys import child, children, words
 from thermint.ladders import Ladder
-from thermint.linalg import LARGEST_WRITTEN_OUT, inverse_lower
 from thermint.model import (
     Evaluation,
     Model,
@@ -30,10 +30,15 @@ from thermint.model import (
     shifts,
     usable,
 )
+from thermint.noise import noise
+from thermint.priors import draw_prior
+from thermint.programs import is_brief, jit
+from thermint.reference import draw_from, reference_of, relative
 from thermint.sizes import map_points
 
 Swap = Callable[[Array, Array, Array, Array], Array]
 
+STARTS = 64  # draws of the prior that chains of a population may start from
 WILD = 10.0  # standard deviations of the rung; proposals beyond it say nothing of a border
 
 
@@ -41,72 +46,135 @@ class Population(NamedTuple):
     """The state of the sampler. Axes: [population, rung]; populations never see each other."""
 
     state: Evaluation
-    log_step: Array
-    upward: Array  # 1 if the state was at t = 0 more recently than at t = 1, else 0; it travels with the state
+    log_step: AnyArray
+    upward: AnyArray  # 1 if the state was at t = 0 more recently than at t = 1, else 0; it travels with the state
 
 
-def begin(state: Evaluation, log_step: Array) -> Population:
+class Rungs(NamedTuple):
+    """What the chains of a rung share in all populations."""
+
+    ladder: AnyArray  # [rung]
+    precision_factor: AnyArray  # [rung, d, d], of the kernel's adapted metric
+    inverse_factor: AnyArray  # likewise
+
+
+def rungs_of(ladder: AnyArray, precision_factor: AnyArray) -> Rungs:
+    """Make it for kernels that solve by multiplying.
+
+    On several devices of a CPU at once, JAX 0.10 waits forever for the solver that it would call instead.
+    """
+    return Rungs(ladder, precision_factor, np.asarray(np.linalg.inv(precision_factor), dtype=float))
+
+
+def begin(state: Evaluation, log_step: AnyArray) -> Population:
     """Make a population that has not been anywhere yet."""
-    return Population(state, log_step, jnp.zeros(log_step.shape))
+    return Population(state, log_step, np.zeros(log_step.shape))
 
 
-@jit("kernel", "swap", "length", "mesh")
 def advance(
-    keys: Array,
+    keys: Array | np.ndarray,
     population: Population,
-    precision_factor: Array,
-    ladder: Array,
-    iteration: Array,
-    gain: Array,
-    stop: Array,
+    rungs: Rungs,
+    iteration: int,
+    gain: float,
+    stop: int,
     *,
     model: Model,
     kernel: Kernel,
     swap: Swap,
     length: int,
     mesh: Mesh | None = None,
+    level: int = 1,
 ) -> tuple[Population, Draws]:
-    """Run up to ``length`` iterations and record them as a chunk of draws.
+    """Run up to ``length`` iterations and return them as a chunk of draws.
 
     Args:
-        keys: one key per population. Iteration n uses ``fold_in(key, n)``, so that chunks may have any length.
+        keys: one key per population, or its words. Iteration n of a population depends on its key and on n, so that
+            chunks may have any length.
         population: where to start.
-        precision_factor: the kernel's adapted metric, [rung, d, d].
-        ladder: inverse temperatures.
+        rungs: inverse temperatures and the kernel's adapted metric.
         iteration: number of the first iteration.
         gain: how fast step sizes follow the acceptance rate (Robbins-Monro); 0 leaves them frozen.
-        stop: number of the iteration before which to stop. If that is fewer than ``length`` iterations away, the rest
-            of the record is zero: one program makes chunks of any length.
+        stop: number of the iteration before which to stop, ``length`` away at most.
         model: the model.
-        kernel: the move within a rung (static, like all that follows).
+        kernel: the move within a rung.
         swap: the move between rungs.
-        length: number of iterations that there is room for.
+        length: number of iterations that the program has room for: one program makes chunks of any length.
         mesh: the devices that share the populations; see `thermint.devices`.
+        level: of optimisation; see `thermint.programs.jit`.
     """
-    local = partial(_advance, kernel=kernel, swap=swap, length=length, group=group_of(len(keys)))
-    if mesh is not None:
-        own, same = PartitionSpec(AXIS), PartitionSpec()
-        specs: dict[str, Any] = {"in_specs": (own, own, same), "out_specs": own}
-        local = jax.shard_map(local, mesh=mesh, check_vma=False, **specs)  # nothing is exchanged
-    population, record = local(keys, population, (precision_factor, ladder, iteration, gain, stop, model))
-    return population, Draws(ladder, *record)
+    d = population.state.position.shape[-1]
+    random = noise(keys, iteration, length, rungs=len(rungs.ladder) + 1, d=d)  # the last is for the fresh draws
+    fresh = fresh_draws(model, keys, iteration, random[:, :, -1])
+    numbers = np.int64(iteration), np.float64(gain), np.int64(stop - iteration)
+    shared = repeat(rungs, mesh), numbers
+    options: Any = {"model": model, "length": length, "kernel": kernel, "swap": swap, "mesh": mesh, "level": level}
+    parts = random[:, :, :-1], fresh, _pack(population)
+    # As one array, which is moved to the devices in one step.
+    own = np.concatenate([part.reshape(len(keys), -1) for part in parts], axis=1)
+    at_once = group_of(len(keys)) * (1 if mesh is None else mesh.size)
+    made = []
+    for first in range(0, len(keys), at_once):
+        some = own[first : first + at_once]
+        some = some if mesh is None else spread(some, mesh)  # else the program takes it as it is
+        made.append(_advance(some, shared, **options))
+    packed, record = (np.concatenate(parts) for parts in zip(*map(host, made), strict=True))
+    known, rest = _taken_apart(record[:, : stop - iteration], d)
+    return _parts(packed, d), Draws(np.asarray(rungs.ladder), *known, *np.moveaxis(rest, -1, 0))
 
 
+@jit("length", "kernel", "swap", "mesh", "level")
 def _advance(
-    keys: Array, population: Population, shared: tuple, *, kernel: Kernel, swap: Swap, length: int, group: int
-) -> tuple[Population, tuple[Array, ...]]:
-    """Do what `advance` says, one group of populations after the other; ``shared`` is what all devices have."""
-    precision_factor, ladder, iteration, gain, stop, model = shared
-    rungs_at_once = None if model.batch is None else max(1, model.batch // group)
-    target = getattr(kernel, "target_acceptance", 0.6)
-    many = precision_factor.shape[-1] > LARGEST_WRITTEN_OUT and not getattr(kernel, "own_metric", False)
-    inverse_factor = jax.vmap(inverse_lower)(precision_factor) if many else None
+    own: Array,
+    shared: tuple[Rungs, tuple[Array, Array, Array]],
+    *,
+    model: Model,
+    length: int,
+    kernel: Kernel,
+    swap: Swap,
+    mesh: Mesh | None,
+    level: int,
+) -> tuple[Array, Array]:
+    """Do what `advance` says for a group of populations on every device, with given random numbers."""
+    del level
+    local: Any = partial(_run, length=length, kernel=kernel, swap=swap)
+    if mesh is not None:
+        each, same = PartitionSpec(AXIS), PartitionSpec()
+        specs: dict[str, Any] = {"in_specs": (each, same, same), "out_specs": each}
+        local = jax.shard_map(local, mesh=mesh, check_vma=False, **specs)  # nothing is exchanged
+    return local(own, shared, model)
 
-    def move(
-        noise: Noise, state: Evaluation, t: Array, params: Params, fresh: Array
-    ) -> tuple[Evaluation, Array, Array]:
-        """Move one rung by the kernel; at t = 0 a fresh draw from the prior is the proposal instead."""
-        moved, info = kernel(noise, state, t, params, lambda x: evaluate(model, jnp.where(t > 0, x, fresh)))
+
+def _run(
+    own: Array,
+    shared: tuple[Rungs, tuple[Array, Array, Array]],
+    model: Model,
+    *,
+    length: int,
+    kernel: Kernel,
+    swap: Swap,
+) -> tuple[Array, Array]:
+    """Run the populations of one group side by side; return where they are, packed, and the record of their draws.
+
+    What the loop carries, records and reads is one array each, and all chains are one axis: XLA compiles and starts
+    operations one by one, and JAX traces them once for every axis that is mapped over.
+    """
+    (ladder, *metric), (iteration, gain, number) = jax.tree.map(jnp.asarray, shared)
+    rungs, d = metric[0].shape[:2]
+    several, chains = len(own), len(own) * rungs
+    random, fresh, packed = jnp.split(own, np.cumsum([length * rungs * (d + 2), length * d]), axis=1)
+    random, fresh = random.reshape(several, length, rungs, d + 2), fresh.reshape(several, length, d)
+    target = getattr(kernel, "target_acceptance", 0.6)
+
+    def everywhere(a: Array) -> Array:
+        """Repeat what populations share, [rung, ...], for each chain."""
+        return jnp.tile(a, (several, *(1,) * (a.ndim - 1)))
+
+    t, *metric = map(everywhere, (ladder, *metric))
+
+    def move(noise: Noise, state: Evaluation, t: Array, params: Params, fresh: Array) -> tuple[Evaluation, Array]:
+        """Move one chain by the kernel; at t = 0 a fresh draw from the prior is the proposal instead."""
+        moved, info = kernel(noise, state, t, params, lambda x: _evaluate(model, jnp.where(t > 0, x, fresh)))
         # The rung at t = 0 is the prior where the likelihood is not zero.
         allowed = usable(info.proposal)  # NaN is as good as zero
         moved = choose(t > 0, moved, choose(allowed, info.proposal, state))
@@ -115,51 +183,67 @@ def _advance(
         wild = (t > 0) & (jnp.sqrt(jnp.mean(jump**2)) > WILD)
         acceptance = jnp.where(t > 0, info.acceptance, allowed.astype(float))
         invalid = ~allowed & ~impossible(info.proposal)
-        return moved, jnp.where(invalid, jnp.nan, acceptance), (~allowed & ~wild).astype(float)
+        return moved, jnp.stack([jnp.where(invalid, jnp.nan, acceptance), (~allowed & ~wild).astype(float)])
 
-    def iterate(carry: Population, now: tuple[Array, Array, Array, Noise]) -> tuple[Population, tuple]:
-        state, log_step, upward = carry
-        n, key_swap, fresh, noise = now
-        params = Params(jnp.exp(log_step), precision_factor, inverse_factor)
-        moves = map_points(partial(move, fresh=fresh), rungs_at_once, len(ladder))
-        state, acceptance, outside = moves(noise, state, ladder, params)
-        log_step = log_step + gain * (jnp.nan_to_num(acceptance) - target)
-        upward = jnp.where(ladder > 0, upward, 1.0)
+    moves = map_points(move, model.batch, chains)
+
+    def body(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        i, packed, record = carry
+        state, log_step, upward = _parts(packed, d)
+        now = random[:, i].reshape(chains, d + 2)
+        params = Params(jnp.exp(log_step), *metric)
+        state, said = moves(Noise(now[:, :d], now[:, d]), state, t, params, jnp.repeat(fresh[:, i], rungs, axis=0))
+        log_step = log_step + gain * (jnp.nan_to_num(said[:, 0]) - target)
+        upward = jnp.where(t > 0, upward, 1.0)
         # Recorded before the swap, so that rung 0 gives independent draws.
-        record = (*state[:5], acceptance, outside, upward)
-        order = swap(key_swap, state.log_likelihood, ladder, n)
-        swapped = jax.tree.map(lambda a: a[order], state)
-        new = Population(swapped, log_step, upward.at[-1].set(0.0)[order])
-        return new, record
+        row = jnp.concatenate([*map(_column, state[:5]), said, _column(upward)], axis=1)
+        record = jax.lax.dynamic_update_slice_in_dim(record, row.reshape(several, 1, rungs, -1), i, axis=1)
+        by_ladder = (several, rungs)
+        uniform, g = now[:, d + 1].reshape(by_ladder), state.log_likelihood.reshape(by_ladder)
+        order = jax.vmap(swap, (0, 0, None, None))(uniform, g, ladder, iteration + i)
+        order = (order + rungs * jnp.arange(several)[:, None]).reshape(chains)
+        upward = jnp.where(jnp.arange(chains) % rungs == rungs - 1, 0.0, upward)
+        travelling = jnp.concatenate([*map(_column, (*_known(state), upward))], axis=1)
+        return i + 1, jnp.concatenate([travelling[order], _column(log_step)], axis=1), record
 
-    def randomness(key: Array, n: Array) -> tuple[Array, Array, Array, Noise]:
-        """All that is random in iteration n of one population."""
-        key_swap, key_prior, key_noise = jax.random.split(jax.random.fold_in(key, n), 3)
-        d = population.state.position.shape[-1]
-        return n, key_swap, model.sample_prior(key_prior).astype(float), draw_noise(key_noise, ladder.shape, d)
-
-    def run(one: tuple[Array, Population]) -> tuple[Population, tuple]:
-        key, start = one
-        # Drawn for the whole chunk at once, which takes a fraction of the time of drawing inside the loop.
-        random = jax.vmap(partial(randomness, key))(iteration + jnp.arange(length))
-        recorded = (*start.state[:5], *(start.log_step,) * 3)
-        blank = jax.tree.map(lambda a: jnp.zeros((length, *a.shape), a.dtype), recorded)
-
-        def body(carry: tuple[Array, Population, tuple]) -> tuple[Array, Population, tuple]:
-            i, now, record = carry
-            now, new = iterate(now, jax.tree.map(lambda a: a[i], random))
-            return i + 1, now, jax.tree.map(lambda a, b: a.at[i].set(b), record, new)
-
-        number = jnp.minimum(stop - iteration, length)
-        _, end, record = jax.lax.while_loop(lambda carry: carry[0] < number, body, (0 * number, start, blank))
-        return end, record
-
-    if len(keys) == group:
-        return jax.vmap(lambda *one: run(one))(keys, population)
-    return jax.lax.map(run, (keys, population), batch_size=group)
+    blank = jnp.zeros((several, length, rungs, 3 * d + 5))
+    first = 0 * number, packed.reshape(chains, -1), blank
+    _, end, record = jax.lax.while_loop(lambda carry: carry[0] < number, body, first)
+    return end.reshape(several, rungs, -1), record
 
 
-def start(model: Model, keys: Array, ladder: Ladder, check: bool = True) -> tuple[Evaluation, np.ndarray]:
+def _known(state: Evaluation) -> list[Array]:
+    return [part for part in state if part is not None]
+
+
+def _pack(population: Population) -> np.ndarray:
+    """Put all that is known of each chain side by side, step sizes last: [population, rung, columns]."""
+    state, log_step, upward = jax.tree.map(np.asarray, population)
+    several = log_step.shape
+    return np.concatenate([part.reshape(*several, -1) for part in (*_known(state), upward, log_step)], axis=-1)
+
+
+def _parts(packed: Any, d: int) -> Population:
+    """Take apart what `_pack` put side by side, with any axes before its columns."""
+    known, rest = _taken_apart(packed, d)
+    metric = rest[..., :-2].reshape(*rest.shape[:-1], -1, d, d)  # both of its parts, or none
+    known += [metric[..., i, :, :] for i in range(metric.shape[-3])]
+    return Population(Evaluation(*known), log_step=rest[..., -1], upward=rest[..., -2])
+
+
+def _taken_apart(columns: Any, d: int) -> tuple[list, Any]:
+    """Take [..., columns] apart into position, log likelihood, log prior and both gradients; and what follows them."""
+    edges = pairwise([0, d, d + 1, d + 2, 2 * d + 2, 3 * d + 2, None])
+    position, g, log_prior, slope, prior_slope, rest = (columns[..., low:high] for low, high in edges)
+    return [position, g[..., 0], log_prior[..., 0], slope, prior_slope], rest
+
+
+def _column(a: Array) -> Array:
+    """Write an array [chain, ...] as [chain, columns]."""
+    return a.reshape(len(a), -1)
+
+
+def start(model: Model, keys: Array | np.ndarray, ladder: Ladder, check: bool = True) -> tuple[Evaluation, np.ndarray]:
     """Begin every rung at one of many prior draws, chosen with weight likelihood^t.
 
     Args:
@@ -175,8 +259,9 @@ def start(model: Model, keys: Array, ladder: Ladder, check: bool = True) -> tupl
         ValueError: the model's values at these draws are unusable; the message says which and where.
     """
     # Iterations count from 0, so that this key is no iteration's.
-    keys = jax.vmap(jax.random.fold_in, (0, None))(keys, np.uint32(2**32 - 1))
-    draws = evaluate_all(model, _prior_draws(keys, model=model, many=starts(ladder)))
+    keys = child(keys, 2**32 - 1)
+    chance = noise(keys, 0, starts(ladder), rungs=1, d=model.dimension)[:, :, 0]
+    draws = evaluate_all(model, fresh_draws(model, keys, 0, chance))
     # From the middle half of the draws, because a prior need not have a variance.
     low, high = np.quantile(draws.position, [0.25, 0.75], axis=(0, 1))
     deviation = (high - low) / 1.349
@@ -186,17 +271,17 @@ def start(model: Model, keys: Array, ladder: Ladder, check: bool = True) -> tupl
             shift = shifts(draws.position.shape, deviation)
             check_gradients(model, draws, shift, *(evaluate_all(model, draws.position + s) for s in (shift, -shift)))
     g = draws.log_likelihood
-    supported = np.asarray(jax.vmap(jax.vmap(usable))(draws))
+    supported = usable(draws)
     spare = np.argwhere(supported)[0]  # for a population none of whose own draws has a likelihood
     chosen = np.tile(spare, (len(keys), len(ladder), 1))
-    for population, seed in enumerate(np.asarray(jax.random.key_data(keys))):
+    for population, seed in enumerate(words(keys)):
         own = np.flatnonzero(supported[population])
         if len(own):
             # The largest of log weight + Gumbel noise is a draw with these weights.
-            noise = np.random.default_rng(seed).gumbel(size=(len(ladder), len(own)))
+            gumbel = np.random.default_rng(seed).gumbel(size=(len(ladder), len(own)))
             chosen[population, :, 0] = population
-            chosen[population, :, 1] = own[np.argmax(ladder[:, None] * g[population, own] + noise, axis=1)]
-    return jax.tree.map(lambda a: jnp.asarray(a[chosen[..., 0], chosen[..., 1]]), draws), deviation
+            chosen[population, :, 1] = own[np.argmax(ladder[:, None] * g[population, own] + gumbel, axis=1)]
+    return jax.tree.map(lambda a: a[chosen[..., 0], chosen[..., 1]], draws), deviation
 
 
 def begin_at(model: Model, position: np.ndarray) -> Evaluation:
@@ -204,31 +289,50 @@ def begin_at(model: Model, position: np.ndarray) -> Evaluation:
     # As many as `start` evaluates, so that the program is compiled already.
     rungs = position.shape[1]
     many = np.resize(np.arange(rungs), starts(position[0, :, 0]))
-    return jax.tree.map(lambda a: jnp.asarray(a[:, :rungs]), evaluate_all(model, position[:, many]))
+    return jax.tree.map(lambda a: a[:, :rungs], evaluate_all(model, position[:, many]))
 
 
 def starts(ladder: Ladder) -> int:
     """Return how many prior draws of each population `start` chooses from."""
-    return max(64, len(ladder))
+    return max(STARTS, len(ladder))
 
 
 def evaluate_all(model: Model, position: np.ndarray | Array) -> Evaluation:
     """Evaluate the model at positions [population, many, d], as NumPy arrays."""
-    return jax.tree.map(np.asarray, _evaluate_all(position, model=model))
+    fitted = reference_of(model)
+    if fitted is not None:  # by the program of the user's model
+        return relative(evaluate_all(fitted.model, position), fitted.mixture, with_metric=model.metric is not None)
+    return jax.tree.map(np.asarray, _evaluate_all(position, model=model, level=0 if is_brief(model) else 1))
 
 
-@jit()
-def _evaluate_all(position: Array, *, model: Model) -> Evaluation:
+@jit("level")
+def _evaluate_all(position: Array, *, model: Model, level: int) -> Evaluation:
     flat = position.reshape(-1, position.shape[-1])
-    found = map_points(partial(evaluate, model), model.batch, len(flat))(flat)
+    found = map_points(partial(_evaluate, model), model.batch, len(flat))(flat)
     return jax.tree.map(lambda a: a.reshape(*position.shape[:-1], *a.shape[1:]), found)
 
 
-@jit("many")
-def _prior_draws(keys: Array, *, model: Model, many: int) -> Array:
-    """Draw ``many`` times from the prior for each population, [population, many, d]."""
+def _evaluate(model: Model, position: Array) -> Evaluation:
+    """Do what `evaluate` does; with a reference, faster."""
+    fitted = reference_of(model)
+    if fitted is None:
+        return evaluate(model, position)
+    return relative(evaluate(fitted.model, position), fitted.mixture, with_metric=model.metric is not None)
 
-    def one(key: Array, index: Array) -> Array:
-        return model.sample_prior(jax.random.fold_in(key, index)).astype(float)
 
-    return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(keys, jnp.arange(many))
+def fresh_draws(model: Model, keys: Array | np.ndarray, first: int, chance: np.ndarray) -> np.ndarray:
+    """Draw from the prior for some iterations of each population, from the first on.
+
+    Args:
+        model: the model.
+        keys: one for each population.
+        first: number of the first iteration.
+        chance: random numbers to draw from a reference with, [population, iteration, d + 2].
+
+    Returns:
+        [population, iteration, d].
+    """
+    fitted = reference_of(model)
+    if fitted is not None:
+        return draw_from(fitted.mixture, chance)
+    return draw_prior(model, children(keys, chance.shape[1], first))

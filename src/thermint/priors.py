@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 
 import jax
@@ -14,10 +15,13 @@ from numpyro import distributions as dist
 from numpyro.distributions.transforms import biject_to
 from scipy import stats
 
-from thermint._runtime import jit
+from thermint import keys
+from thermint.devices import one_copy
 from thermint.model import Model
+from thermint.programs import jit
 
 DRAWS = 4000  # of the prior, by which it is checked
+AT_ONCE = 128  # draws of the prior
 
 
 def unconstrained(prior: Mapping[str, dist.Distribution], log_likelihood: Callable[[dict[str, Array]], Array]) -> Model:
@@ -178,10 +182,11 @@ def _reciprocal_average(model: Model) -> tuple[float, float]:
     """Estimate the integral of exp(log_prior), with its relative standard error, from prior draws."""
     theta, log_p = _prior_sample(model, DRAWS)
     scaled = theta / np.subtract(*np.quantile(theta, [0.75, 0.25], axis=0))
-    distance = np.linalg.norm(scaled[:200, None] - scaled, axis=-1)
+    places = scaled[:200]
+    square = np.sum(places**2, axis=1)[:, None] + np.sum(scaled**2, axis=1) - 2 * places @ scaled.T
     # The most crowded of 200 places: well inside the support, and inside one mode if there are several.
-    centre = np.argmin(np.partition(distance, 1000, axis=1)[:, 1000])
-    near = theta[np.argsort(distance[centre])[:1000]]
+    centre = np.argmin(np.partition(square, 1000, axis=1)[:, 1000])
+    near = theta[np.argsort(square[centre])[:1000]]
     log_r = stats.multivariate_normal.logpdf(theta, near.mean(axis=0), np.cov(near.T) / 2)
     ratio = np.exp(log_r - log_p)
     return float(1 / ratio.mean()), float(ratio.std() / ratio.mean() / np.sqrt(len(ratio)))
@@ -189,11 +194,20 @@ def _reciprocal_average(model: Model) -> tuple[float, float]:
 
 def _prior_sample(model: Model, number: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw from the prior, [number, d], and evaluate its log density there, [number]."""
+    theta = draw_prior(model, keys.children(keys.new(0), number))
+    return theta, np.asarray(jit()(jax.vmap(model.log_prior))(theta))
 
-    @jit()
-    def draw(key: Array) -> tuple[Array, Array]:
-        theta = jax.vmap(model.sample_prior)(jax.random.split(key, number)).astype(float)
-        return theta, jax.vmap(model.log_prior)(theta)
 
-    theta, log_prior = draw(jax.random.key(0))
-    return np.asarray(theta), np.asarray(log_prior)
+def draw_prior(model: Model, key: Array | np.ndarray) -> np.ndarray:
+    """Draw once from the prior for every key, [..., d]; by a program that is the same for any number of them."""
+    # One program, whether a kernel needs these or not, and wherever else the model is.
+    model = one_copy(replace(model, metric=None, with_fisher=None))
+    data = keys.words(key)
+    flat = np.concatenate([data.reshape(-1, 2), np.zeros((-data.size // 2 % AT_ONCE, 2), dtype=data.dtype)])
+    drawn = [np.asarray(_draw(part, model=model)) for part in np.split(flat, len(flat) // AT_ONCE)]
+    return np.concatenate(drawn)[: data.size // 2].reshape(*data.shape[:-1], -1)
+
+
+@jit(level=0)
+def _draw(data: Array, *, model: Model) -> Array:
+    return jax.vmap(lambda words: model.sample_prior(jax.random.wrap_key_data(words)).astype(float))(data)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from thermint.draws import Array as AnyArray
 from thermint.draws import Draws, locate
 from thermint.frame import moments
 from thermint.linalg import one_thread
-from thermint.model import Model
+from thermint.model import Evaluation, Model
 
 MOST_COMPONENTS = 8
 MOST_DRAWS = 4000  # that a fit looks at
@@ -38,7 +38,7 @@ WORTHWHILE = 0.1  # nats a draw by which another component must improve the held
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["log_weight", "mean", "factor", "whitening", "tail", "log_constant"],
+    data_fields=["log_weight", "mean", "factor", "whitening", "tail", "log_height"],
     meta_fields=[],
 )
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Mixture:
     factor: AnyArray  # [component, d, d], lower Cholesky factor of each scale matrix
     whitening: AnyArray  # [component, d, d], its inverse
     tail: AnyArray  # [], degrees of freedom of all components, infinite if they are normal
-    log_constant: AnyArray  # [], log density of a component of unit scale at its mean
+    log_height: AnyArray  # [component], log of weight times density at the mean
 
     @property
     def components(self) -> int:
@@ -66,25 +66,34 @@ class Mixture:
 def make_mixture(weight: np.ndarray, mean: np.ndarray, covariance: np.ndarray, freedom: int | None = None) -> Mixture:
     """Build a mixture from its weights [component], means [component, d] and scale matrices [component, d, d]."""
     factor = np.linalg.cholesky(covariance)
+    log_scale = np.log(np.einsum("kii->ki", factor)).sum(axis=1)
     return Mixture(
         log_weight=np.log(weight),
         mean=mean,
         factor=factor,
         whitening=np.linalg.inv(factor),
         tail=np.asarray(np.inf if freedom is None else float(freedom)),
-        log_constant=np.asarray(_log_constant(mean.shape[1], freedom)),
+        log_height=np.log(weight) - log_scale + _log_constant(mean.shape[1], freedom),
     )
 
 
 def component_log_densities(mixture: Mixture, theta: Array) -> Array:
     """Log weight plus log density of every component, [component]."""
-    whitened = jnp.einsum("kij,kj->ki", mixture.whitening, theta - mixture.mean)
-    square = jnp.sum(whitened**2, axis=1)
-    log_scale = jnp.sum(jnp.log(jnp.diagonal(mixture.factor, axis1=1, axis2=2)), axis=1)
-    # No infinities inside, lest the gradient be NaN.
-    f = jnp.where(jnp.isinf(mixture.tail), 1.0, mixture.tail)
-    fall = jnp.where(jnp.isinf(mixture.tail), square / 2, (f + theta.size) / 2 * jnp.log1p(square / f))
-    return jnp.asarray(mixture.log_weight) - log_scale + mixture.log_constant - fall
+    return _components(mixture, theta)[0]
+
+
+def _components(mixture: Mixture, theta: Array) -> tuple[Array, Array]:
+    """Log weight plus log density of every component at theta[..., d], [..., component], and its gradient, [..., d]."""
+    np_: Any = jnp if isinstance(theta, Array) else np
+    d = theta.shape[-1]
+    whitened = np_.einsum("kij,...kj->...ki", mixture.whitening, theta[..., None, :] - mixture.mean)
+    square = np_.sum(whitened**2, axis=-1)
+    slope = -np_.einsum("kij,...ki->...kj", mixture.whitening, whitened)
+    # A normal has infinite degrees of freedom, with which there would be NaN.
+    f = np_.where(np_.isinf(mixture.tail), 1.0, mixture.tail)
+    fall = np_.where(np_.isinf(mixture.tail), square / 2, (f + d) / 2 * np_.log1p(square / f))
+    pull = np_.where(np_.isinf(mixture.tail), 1.0, (f + d) / (f + square))
+    return mixture.log_height - fall, pull[..., None] * slope
 
 
 def _log_constant(d: int, freedom: int | None) -> float:
@@ -102,13 +111,73 @@ def log_density(mixture: Mixture, theta: Array) -> Array:
 
 def draw(mixture: Mixture, key: Array) -> Array:
     """Draw once from the mixture."""
-    key_component, key_normal, key_scale = jax.random.split(key, 3)
-    normal = jax.random.normal(key_normal, mixture.mean.shape[1:])
-    squares = jax.random.normal(key_scale, (max(FREEDOMS[1:]),)) ** 2
-    share = jnp.mean(squares, where=jnp.arange(len(squares)) < mixture.tail)
-    normal = jnp.where(jnp.isinf(mixture.tail), normal, normal / jnp.sqrt(share))
-    k = 0 if mixture.components == 1 else jax.random.categorical(key_component, mixture.log_weight)
-    return jnp.asarray(mixture.mean)[k] + jnp.asarray(mixture.factor)[k] @ normal
+    d = mixture.mean.shape[1]
+    # By one call of the generator, which is dear to compile; open at -1, where the normal quantile is infinite.
+    uniform = jax.random.uniform(key, (d + 1 + max(FREEDOMS[1:]),), minval=jnp.nextafter(-1.0, 0.0), maxval=1.0)
+    normal = jnp.sqrt(2.0) * jax.lax.erf_inv(uniform[1:])
+    share = jnp.mean(normal[d:] ** 2, where=jnp.arange(normal.size - d) < mixture.tail)
+    scale = jnp.where(jnp.isinf(mixture.tail), 1.0, 1 / jnp.sqrt(share))
+    edges = jnp.cumsum(jnp.exp(jnp.asarray(mixture.log_weight)))
+    k = jnp.minimum(jnp.searchsorted(edges, (uniform[0] + 1) / 2), mixture.components - 1)
+    return jnp.asarray(mixture.mean)[k] + scale * (jnp.asarray(mixture.factor)[k] @ normal[:d])
+
+
+def draw_from(mixture: Mixture, noise: np.ndarray) -> np.ndarray:
+    """Draw from the mixture, [..., d], given d normal numbers and two between 0 and 1 for each: [..., d + 2]."""
+    normal, chooses, scales = noise[..., :-2], noise[..., -2], noise[..., -1]
+    if mixture.freedom is not None:
+        share = special.chdtri(mixture.freedom, np.maximum(scales, 2.0**-54)) / mixture.freedom
+        normal = normal / np.sqrt(share)[..., None]
+    edges = np.cumsum(np.exp(mixture.log_weight))[:-1]
+    k = np.searchsorted(edges, chooses)
+    return np.asarray(mixture.mean)[k] + np.einsum("...ij,...j->...i", np.asarray(mixture.factor)[k], normal)
+
+
+class Fitted(NamedTuple):
+    """What a model with a reference was made from."""
+
+    model: Model
+    mixture: Mixture
+
+
+def reference_of(model: Model) -> Fitted | None:
+    """Return what `with_reference` was given; None if the path starts from a prior of the user's, or has no gradient.
+
+    Where nobody needs the metric of the path, that of the model is not needed either.
+    """
+    g = model.log_likelihood
+    if not (model.differentiable and isinstance(g, Partial) and g.func is relative_likelihood):
+        return None
+    original, mixture = g.args
+    return Fitted(original if model.metric else replace(original, metric=None), mixture)
+
+
+def relative(state: Evaluation, mixture: Mixture, with_metric: bool) -> Evaluation:
+    """Turn evaluations of a model into those of its path from the mixture: JAX's arrays by JAX, NumPy's by NumPy.
+
+    That is what `evaluate` makes of the functions below, but the mixture is evaluated once for all of them.
+    """
+    np_: Any = jnp if isinstance(state.position, Array) else np
+    each, slopes = _components(mixture, state.position)
+    top = each.max(axis=-1, keepdims=True)
+    share = np_.exp(each - top)
+    total = share.sum(axis=-1, keepdims=True)
+    share = share / total
+    density, gradient = (top + np_.log(total))[..., 0], np_.sum(share[..., None] * slopes, axis=-2)
+    metric: tuple[Array, ...] = ()
+    if with_metric:
+        precision = np_.einsum("...k,kji,kjl->...il", share, mixture.whitening, mixture.whitening)
+        known: Any = state
+        own = 0 * precision if known.fisher is None else known.fisher + known.prior_curvature - precision
+        metric = own, precision
+    return Evaluation(
+        state.position,
+        state.log_likelihood + state.log_prior - density,
+        density,
+        state.grad_log_likelihood + state.grad_log_prior - gradient,
+        gradient,
+        *metric,
+    )
 
 
 def relative_likelihood(model: Model, mixture: Mixture, theta: Array) -> Array:

@@ -6,15 +6,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
+from thermint import keys
 from thermint import population as pop
 from thermint._runtime import require_float64
-from thermint.devices import host, mesh_of, repeat, spread
+from thermint.devices import host, mesh_of, repeat
 from thermint.draws import Draws, concatenate
 from thermint.frame import Frame
 from thermint.interop import as_model
@@ -84,7 +84,8 @@ class Sampler:
     def params(self) -> Params:
         """What the kernel was tuned to by the warm-up, [rung]."""
         log_step = jnp.asarray(host(self.place.population.log_step))[0]  # the same in all populations
-        return Params(jnp.exp(log_step), jnp.asarray(self.place.precision_factor))
+        _, *metric = pop.rungs_of(self.ladder, self.place.precision_factor)
+        return Params(jnp.exp(log_step), *map(jnp.asarray, metric))
 
     def descend(self, position: np.ndarray, gains: tuple[float, ...]) -> Draws:
         """Start chains at given positions, [population, rung, d], move all to the posterior, and return the last chunk.
@@ -131,6 +132,7 @@ def make_sampler(
     adapt_ladder: bool = False,
     session: Session | None = None,
     place: Place | None = None,
+    brief: bool = False,
 ) -> Sampler:
     """Make a sampler of chunks of ``length`` draws, and warm it up.
 
@@ -146,6 +148,7 @@ def make_sampler(
         factor: Cholesky factor of the covariance, [d, d], where it is known; else the warm-up finds that of each rung.
         adapt_ladder: let the warm-up move the rungs.
         session: is told of every step.
+        brief: so little will be computed that the program had better be compiled soon than run fast.
         place: where a sampler with these arguments was before; it goes on from there, without a warm-up.
     """
     session = session or Session()
@@ -153,15 +156,15 @@ def make_sampler(
     own_metric = getattr(kernel, "own_metric", False)
     if not own_metric:
         model = replace(model, metric=None)  # nobody needs it
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(populations))
+    own = keys.children(keys.words(key), populations)
     lapack = own_metric and model.dimension > LARGEST_WRITTEN_OUT
     mesh = mesh_of(populations, alone=model.one_device or lapack)
-    own_keys = spread(keys, mesh)
     here = repeat(model, mesh)
-    advance = partial(pop.advance, model=here, kernel=kernel, swap=swap, length=length, mesh=mesh)
+    level = 0 if brief else 1
+    advance = partial(pop.advance, model=here, kernel=kernel, swap=swap, length=length, mesh=mesh, level=level)
     cost = getattr(kernel, "evaluations", 1) * populations * len(ladder)
 
-    settled: tuple[Any, Any, Any] = (None, None, None)  # the last metric and ladder, and both on the devices
+    settled: tuple[Any, Any, Any] = (None, None, None)  # the last metric and ladder, and what devices know of both
 
     def step(
         now: Population, precision_factor: np.ndarray, ladder: Ladder, iteration: int, gain: float, stop: int
@@ -169,12 +172,10 @@ def make_sampler(
         pieces: list[Draws] = []
         nonlocal settled
         if settled[0] is not precision_factor or settled[1] is not ladder:
-            settled = precision_factor, ladder, repeat((precision_factor, ladder), mesh)
+            settled = precision_factor, ladder, repeat(pop.rungs_of(ladder, precision_factor), mesh)
 
         def piece(number: int) -> tuple[Population, Draws]:
-            numbers = np.int64(iteration), np.float64(gain), np.int64(iteration + number)
-            population, draws = advance(own_keys, spread(now, mesh), *settled[2], *numbers)
-            return population, host(draws).block(0, number)
+            return advance(own, now, settled[2], iteration, gain, iteration + number)
 
         while iteration < stop:
             now, draws = session.step(piece, stop - iteration, cost)
@@ -184,8 +185,8 @@ def make_sampler(
 
     if place is not None:
         return Sampler(model, step, place, length, cost, mesh, last=None)
-    states, deviation = pop.start(model, keys, ladder, check=factor is None)
-    start = pop.begin(states, jnp.full((populations, len(ladder)), np.log(FIRST_STEP)))
+    states, deviation = pop.start(model, own, ladder, check=factor is None)
+    start = pop.begin(states, np.full((populations, len(ladder)), np.log(FIRST_STEP)))
     first = np.diag(1 / deviation) if factor is None else precision_factor_of(factor)
     for tuned in warmup(
         start,

@@ -8,14 +8,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from scipy.spatial import cKDTree
 
-from thermint import ladders
+from thermint import keys, ladders
 from thermint import population as pop
-from thermint._runtime import jit
 from thermint.draws import Draws, Located, concatenate, join, locate
 from thermint.errors import batch_error
 from thermint.estimators.mbar import log_mixture, mbar, rule_error
@@ -23,14 +21,15 @@ from thermint.estimators.stepping_stone import bridge
 from thermint.frame import Frame, moments
 from thermint.kernels import Kernel, mala, mmala
 from thermint.ladders import Ladder
-from thermint.model import Evaluation, Model, choose, evaluate, tempered, usable
+from thermint.model import Evaluation, Model, usable
 from thermint.model import score as tempered_score
+from thermint.noise import generator
 from thermint.population import Swap
+from thermint.programs import is_brief
 from thermint.quadrature import lobatto
 from thermint.reference import Mixture, fit, with_reference
 from thermint.sampler import Sampler, make_sampler
 from thermint.session import Session
-from thermint.sizes import map_points
 from thermint.warmup import SHORT, STEPS_ONLY
 
 SCOUT_RUNGS = 16
@@ -39,7 +38,8 @@ SCOUT_CHUNK = 25
 DESCENTS = 2  # chains from each rung of each population
 ASCENT = 16  # steps uphill of draws of the prior, before as many chains start from them as there are rungs
 DESCENT = (1.0, 0.3)  # gains of the chunks that each of them makes at t = 1: the steps of its start may be far too long
-CLIMB = 20  # steps uphill before, where the model has a metric
+CLIMB = 20  # steps uphill before, at most, where the model has a metric
+SLIGHT = 0.01  # nats that the next step promises, where climbing ends
 PILOT_DRAWS = 100
 MOST_PILOTS = 6
 MOST_GIVEN_BACK = 2  # times that modes which a pilot has lost are given back to the next
@@ -94,6 +94,7 @@ def scout(
         rounds=SHORT,
         adapt_ladder=True,
         session=session,
+        brief=is_brief(model),
     )
     draws = concatenate([sampler.chunk() for _ in range(SCOUT_DRAWS // SCOUT_CHUNK)])
     g = np.asarray(draws.log_likelihood)
@@ -111,8 +112,8 @@ def scout(
     starts = np.concatenate([_scattered(places, DESCENTS), _scattered_ends(of_the_prior, SCOUT_RUNGS)])
     gains: tuple[float, ...] = DESCENT
     if model.metric is not None:
-        starts = climb_all(model, starts, jax.random.fold_in(key, len(places)))
-        gains, evaluations = DESCENT[:1], evaluations + (1 + CLIMB) * starts[..., 0].size
+        starts, steps = climb(model, starts, generator(keys.child(key, len(places))))
+        gains, evaluations = DESCENT[:1], evaluations + (1 + steps) * starts[..., 0].size
     chains = _arrived([sampler.descend(start, gains) for start in starts])
     evaluations += sampler.evaluations
     return Scout(draws, chains, value, error.error, error.degrees_of_freedom, evaluations)
@@ -131,10 +132,10 @@ def ascend(model: Model, position: np.ndarray) -> np.ndarray:
     scale = np.maximum(position.std(axis=(0, 1)), 1e-300)
     length = np.ones((*position.shape[:2], 1))
     for _ in range(ASCENT):
-        slope = scale * tempered_score(here, jnp.array(1.0))
+        slope = scale * tempered_score(here, 1.0)
         direction = slope / np.maximum(np.linalg.norm(slope, axis=-1, keepdims=True), 1e-300)
         there = pop.evaluate_all(model, here.position + length * scale * direction)
-        rises = np.asarray(there.log_likelihood + there.log_prior > here.log_likelihood + here.log_prior)
+        rises = np.asarray(_log_joint(there) > _log_joint(here))
         here = jax.tree.map(partial(_where, rises), there, here)
         length *= np.where(rises, 1.5, 0.4)[..., None]
     return np.asarray(here.position)
@@ -144,50 +145,54 @@ def _where(condition: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarra
     return np.where(condition.reshape(*condition.shape, *(1,) * (new.ndim - condition.ndim)), new, old)
 
 
-def climb_all(model: Model, starts: np.ndarray, key: Array) -> np.ndarray:
-    """Climb from each of the starts, [times, population, rung, d], to a mode of the posterior; see `climb`."""
-    scale = np.maximum(starts.std(axis=(0, 1, 2)), 1e-300)
-    return np.stack([climb(jax.random.fold_in(key, i), start, scale, model=model) for i, start in enumerate(starts)])
-
-
-@jit()
-def climb(key: Array, position: Array, scale: Array, *, model: Model) -> Array:
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # such steps are not taken
+def climb(model: Model, starts: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, int]:
     """Climb to modes of the posterior by damped scoring (Levenberg and Marquardt), and step off at random.
 
     A step solves (G + damping * diag G) step = score, where G is the model's metric at t = 1. It is taken if the
-    density rises, and the damping follows. From the mode, a draw of the normal approximation there.
+    density rises, and the damping follows. No step is longer than the starts are spread. From the mode, a draw of the
+    normal approximation there.
 
     Args:
-        key: for the last step.
-        position: where to start, [population, rung, d].
-        scale: the longest step in each coordinate, [d].
         model: with a metric.
+        starts: [..., d].
+        random: for the last step.
+
+    Returns:
+        Where it ends, and how many steps it took, the last aside.
     """
-    one = jnp.array(1.0)  # inverse temperature of the posterior
+    d = starts.shape[-1]
+    scale = np.maximum(starts.reshape(-1, d).std(axis=0), 1e-300)
+    here = pop.evaluate_all(model, starts.reshape(1, -1, d))
+    damping = np.full(here.log_prior.shape, 0.01)
+    for steps in range(CLIMB + 1):
+        slope = np.asarray(tempered_score(here, 1.0))
+        step = np.linalg.solve(_curvature(here, damping), slope[..., None])[..., 0]
+        if steps == CLIMB or not np.any(np.sum(slope * step, axis=-1) > 2 * SLIGHT):
+            break
+        step /= np.maximum(1.0, np.max(np.abs(step) / scale, axis=-1, keepdims=True))
+        there = pop.evaluate_all(model, here.position + np.where(np.isfinite(step), step, 0.0))
+        rises = np.asarray(usable(there) & (_log_joint(there) > _log_joint(here)))
+        here = jax.tree.map(partial(_where, rises), there, here)
+        damping *= np.where(rises, 0.2, 4.0)
+    eigenvalue, vector = np.linalg.eigh(_curvature(here, np.full_like(damping, 1e-6)))
+    away = np.einsum("...ij,...j->...i", vector, random.standard_normal(here.position.shape) / np.sqrt(eigenvalue))
+    known = np.isfinite(away).all(axis=-1, keepdims=True)
+    return np.asarray(here.position + np.where(known, away, 0.0)).reshape(starts.shape), steps
 
-    def curvature(state: Evaluation, damping: Array) -> Array:
-        assert state.fisher is not None
-        assert state.prior_curvature is not None
-        G = state.fisher + state.prior_curvature
-        return G + damping * jnp.diag(jnp.abs(jnp.diag(G)))
 
-    def iterate(carry: tuple[Evaluation, Array], _: None) -> tuple[tuple[Evaluation, Array], None]:
-        state, damping = carry
-        step = jnp.linalg.solve(curvature(state, damping), tempered_score(state, one))
-        step /= jnp.maximum(1.0, jnp.max(jnp.abs(step) / scale))
-        proposal = evaluate(model, state.position + jnp.where(jnp.isfinite(step), step, 0.0))
-        better = usable(proposal) & (tempered(proposal, one) > tempered(state, one))
-        return (choose(better, proposal, state), jnp.where(better, damping / 5, damping * 4)), None
+def _curvature(state: Evaluation, damping: np.ndarray) -> np.ndarray:
+    """Return G + damping * diag G, [..., d, d]; the identity where it is not known."""
+    assert state.fisher is not None
+    assert state.prior_curvature is not None
+    G = np.asarray(state.fisher + state.prior_curvature)
+    one = np.eye(G.shape[-1])
+    G = np.where(np.isfinite(G).all(axis=(-2, -1), keepdims=True), G, one)
+    return G + (damping[..., None, None] * np.abs(G) + np.finfo(float).tiny) * one  # never quite singular
 
-    def from_one(start: Array, normal: Array) -> Array:
-        (top, _), _ = jax.lax.scan(iterate, (evaluate(model, start), jnp.array(0.01)), length=CLIMB)
-        factor = jnp.linalg.cholesky(curvature(top, jnp.array(1e-6)))
-        away = jnp.linalg.solve(factor.T, normal)
-        return top.position + jnp.where(jnp.all(jnp.isfinite(away)), away, 0.0)
 
-    starts = position.reshape(-1, position.shape[-1])
-    ends = map_points(from_one, model.batch, len(starts))(starts, jax.random.normal(key, starts.shape))
-    return ends.reshape(position.shape)
+def _log_joint(state: Evaluation) -> Array:
+    return state.log_likelihood + state.log_prior
 
 
 def _scattered(position: np.ndarray, times: int) -> np.ndarray:
@@ -284,6 +289,7 @@ def settle(
     swap: Swap,
     key: Array,
     session: Session,
+    brief: bool = False,
 ) -> Settled:
     """Fit a reference to draws of the posterior, run its path, fit again to what that found, until it is close.
 
@@ -298,14 +304,16 @@ def settle(
         swap: the move between rungs.
         key: all randomness derives from it.
         session: is told of every step.
+        brief: see `make_sampler`.
     """
     rungs = ladder if ladder is not None else ladders.lobatto(RUNGS[0])
     options: dict[str, Any] = {"length": length, "populations": populations, "swap": swap, "session": session}
+    options["brief"] = brief
     evaluations, distance = 0, np.inf
     mixture = _fit(model, chains.position, chains.score)
     gifts = MOST_GIVEN_BACK if mixture.components > 1 else 0
     for pilot in range(MOST_PILOTS):
-        sampler = warm_up(model, mixture, rungs, kernel, key=jax.random.fold_in(key, pilot), **options)
+        sampler = warm_up(model, mixture, rungs, kernel, key=keys.child(key, pilot), **options)
         assert sampler.last is not None
         pieces = concatenate([sampler.chunk() for _ in range(-(-PILOT_DRAWS // length))]).block(0, PILOT_DRAWS)
         evaluations += sampler.evaluations

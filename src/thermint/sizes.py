@@ -68,6 +68,14 @@ def _lifted(function: Callable[[Array], Any], theta: jax.ShapeDtypeStruct) -> tu
     return Partial(with_arguments, [jnp.asarray(c) for c in closed.consts]), largest, lapack
 
 
+def work(function: Callable[[Array], Any], theta: jax.ShapeDtypeStruct) -> float:
+    """Count the numbers that a function computes, the loops in it aside; infinite if it has any."""
+    equations = list(_equations(jax.make_jaxpr(function)(theta).jaxpr))
+    if any(equation.primitive.name in ("while", "scan", "pure_callback") for equation in equations):
+        return np.inf
+    return sum(map(_size, equations)) / 8
+
+
 def _size(equation: Any) -> int:
     """Return the bytes of the largest result of a step."""
     shapes = (getattr(variable.aval, "shape", ()) for variable in equation.outvars)

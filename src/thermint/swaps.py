@@ -1,7 +1,8 @@
-"""Exchange of states between rungs: ``swap(key, g[rung], ladder, iteration) -> permutation[rung]``.
+"""Exchange of states between rungs: ``swap(uniform[rung], g[rung], ladder, iteration) -> permutation[rung]``.
 
-A swap sees only the log likelihood g of each rung. Exchanging rungs i and j is accepted with probability
-min(1, exp((t_i - t_j)(g_j - g_i))), which leaves the product of the power posteriors invariant.
+A swap is given a random number between 0 and 1 for each rung, and sees only the log likelihood g of each. Exchanging
+rungs i and j is accepted with probability min(1, exp((t_i - t_j)(g_j - g_i))), which leaves the product of the power
+posteriors invariant.
 """
 
 from __future__ import annotations
@@ -11,48 +12,56 @@ import jax.numpy as jnp
 from jax import Array
 
 
-def even_odd(key: Array, g: Array, ladder: Array, iteration: Array) -> Array:
+def even_odd(uniform: Array, g: Array, ladder: Array, iteration: Array) -> Array:
     """Exchange neighbours: pairs (0,1), (2,3), ... at even iterations, (1,2), (3,4), ... at odd ones.
 
-    >>> import jax, jax.numpy as jnp
-    >>> even_odd(jax.random.key(0), jnp.array([-3.0, -90.0]), jnp.array([0.0, 1.0]), jnp.array(0)).tolist()
+    >>> import jax.numpy as jnp
+    >>> even_odd(jnp.array([0.3, 0.6]), jnp.array([-3.0, -90.0]), jnp.array([0.0, 1.0]), jnp.array(0)).tolist()
     [1, 0]
     """
     rungs = jnp.arange(len(ladder))
     is_lower = rungs % 2 == iteration % 2
     partner = jnp.where(is_lower, rungs + 1, rungs - 1)
     partner = jnp.where((partner < 0) | (partner >= len(ladder)), rungs, partner)
-    log_u = jnp.log(jax.random.uniform(key, rungs.shape))[jnp.minimum(rungs, partner)]
+    log_u = jnp.log(uniform)[jnp.minimum(rungs, partner)]
     return jnp.where(log_u < log_ratio(g, ladder, rungs, partner), partner, rungs)
 
 
-def random_pair(key: Array, g: Array, ladder: Array, iteration: Array) -> Array:
+def random_pair(uniform: Array, g: Array, ladder: Array, iteration: Array) -> Array:
     """Exchange two rungs chosen at random among all, as in the paper.
 
-    >>> import jax, jax.numpy as jnp
-    >>> random_pair(jax.random.key(0), jnp.array([-3.0, -90.0]), jnp.array([0.0, 1.0]), jnp.array(0)).tolist()
+    >>> import jax.numpy as jnp
+    >>> random_pair(jnp.array([0.3, 0.6]), jnp.array([-3.0, -90.0]), jnp.array([0.0, 1.0]), jnp.array(0)).tolist()
     [1, 0]
     """
     del iteration
-    key_pair, key_accept = jax.random.split(key)
-    rungs = jnp.arange(len(ladder))
-    i, j = jax.random.choice(key_pair, len(ladder), (2,), replace=False)
-    accept = jnp.log(jax.random.uniform(key_accept)) < log_ratio(g, ladder, i, j)
-    return jnp.where(accept, rungs.at[i].set(j).at[j].set(i), rungs)
+    return _exchanged(uniform[0], g, ladder)
 
 
-def random_pairs(key: Array, g: Array, ladder: Array, iteration: Array) -> Array:
+def random_pairs(uniform: Array, g: Array, ladder: Array, iteration: Array) -> Array:
     """Exchange two rungs chosen at random among all, as many times in turn as there are rungs.
 
-    >>> import jax, jax.numpy as jnp
-    >>> random_pairs(jax.random.key(0), jnp.array([-3.0, -90.0]), jnp.array([0.0, 1.0]), jnp.array(0)).tolist()
+    >>> import jax.numpy as jnp
+    >>> random_pairs(jnp.array([0.3, 0.6]), jnp.array([-3.0, -90.0]), jnp.array([0.0, 1.0]), jnp.array(0)).tolist()
     [1, 0]
     """
+    del iteration
 
-    def once(order: Array, key: Array) -> tuple[Array, None]:
-        return order[random_pair(key, g[order], ladder, iteration)], None
+    def once(order: Array, uniform: Array) -> tuple[Array, None]:
+        return order[_exchanged(uniform, g[order], ladder)], None
 
-    return jax.lax.scan(once, jnp.arange(len(ladder)), jax.random.split(key, len(ladder)))[0]
+    return jax.lax.scan(once, jnp.arange(len(ladder)), uniform)[0]
+
+
+def _exchanged(uniform: Array, g: Array, ladder: Array) -> Array:
+    """Choose a pair, and whether to exchange it, by one random number: what chooses the pair leaves the rest of it."""
+    rungs = jnp.arange(len(ladder))
+    pairs = len(ladder) * (len(ladder) - 1)
+    pair = jnp.floor(pairs * uniform)
+    i, j = jnp.divmod(pair.astype(int), len(ladder) - 1)
+    j = jnp.where(j < i, j, j + 1)
+    accept = jnp.log(pairs * uniform - pair) < log_ratio(g, ladder, i, j)
+    return jnp.where(accept, rungs.at[i].set(j).at[j].set(i), rungs)
 
 
 def log_ratio(g: Array, ladder: Array, i: Array, j: Array) -> Array:

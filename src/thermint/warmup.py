@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from thermint.devices import host
@@ -85,7 +84,7 @@ def warmup(
             moved = equal_rejection({"t": ladder, "swap_rate": rates})
             nearest = np.interp(moved, ladder, np.arange(len(ladder))).round().astype(int)
             ladder, precision_factor, log_step = moved, precision_factor[nearest], log_step[nearest]
-        population = population._replace(log_step=jnp.broadcast_to(log_step, population.log_step.shape))
+        population = population._replace(log_step=np.broadcast_to(log_step, population.log_step.shape))
         yield Tuned(population, precision_factor, ladder, draws, iteration)
 
 

@@ -13,22 +13,17 @@ with degree 1 and 0.050 to 0.054 with degree 2.
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from scipy.linalg import solve
 
 from thermint.basis import mixture_features, size
-from thermint.draws import Draws
+from thermint.draws import Draws, at_rung
 from thermint.errors import batch_error
 from thermint.estimators.stepping_stone import Ratios, batch_means, log_mean_exp
 from thermint.frame import Frame
 from thermint.ladders import Ladder
 from thermint.linalg import one_thread
-from thermint.model import Evaluation, score
 from thermint.plan import DRAWS_PER_FEATURE, FOLDS, LARGEST_GRAM
 
 JITTER = 1e-10  # on the diagonal of the features' covariance, relative to its largest element
@@ -121,7 +116,7 @@ def controlled_ais(
     top = log_weight.max()
     w = np.exp(log_weight - top)  # [population, draw]
     below = jax.tree.map(lambda a: a[:-1], frame)  # the last rung has no step up
-    h = np.asarray(_features(draws, below, degree=degree)).T.reshape(populations, length, -1)
+    h = _features(draws, below, degree=degree).T.reshape(populations, length, -1)
 
     # As with every other estimator, folds are contiguous blocks, the same in every population.
     fold = np.arange(length) * FOLDS // length
@@ -160,19 +155,14 @@ def controlled_ais(
     return Ratios(float(log_z[-1]), series, log_z), warnings
 
 
-@partial(jax.jit, static_argnames=("degree",))
-def _features(draws: Draws, frame: Frame, *, degree: int) -> Array:
+def _features(draws: Draws, frame: Frame, *, degree: int) -> np.ndarray:
     """Stein features of all rungs of the frame, [rung * feature, population * draw]."""
 
-    def of_rung(frame: Frame, t: Array, state: Evaluation) -> Array:
-        state = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), state)
-        scores = jax.vmap(score, (0, None))(state, t)
-        return mixture_features(state.position, scores, *frame[:3], degree)
+    def of_rung(rung: int) -> np.ndarray:
+        position, _, score = at_rung(draws, rung)
+        return mixture_features(position, score, frame.log_weight[rung], frame.mean[rung], frame.factor[rung], degree)
 
-    rungs = len(frame.mean)
-    state = Evaluation(*(jnp.asarray(a)[:, :, :rungs] for a in draws[1:6]))
-    features = jax.vmap(of_rung, in_axes=(0, 0, 2))(frame, jnp.asarray(draws.ladder)[:rungs], state)
-    return features.reshape(-1, features.shape[-1])
+    return np.concatenate([of_rung(rung) for rung in range(len(frame.mean))])
 
 
 def _cross_products(w: np.ndarray, h: np.ndarray) -> np.ndarray:

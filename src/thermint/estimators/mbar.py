@@ -12,12 +12,10 @@ maximum of a concave likelihood, that of a logistic regression of the rung on g.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpy.polynomial import chebyshev
 
 from thermint.estimators.stepping_stone import Ratios, batch_means, bridge
@@ -25,7 +23,7 @@ from thermint.ladders import Ladder
 from thermint.quadrature import Rule
 
 NODES = 16
-BLOCK = 2048  # points that are worked on at a time
+BLOCK = 4096  # points that are worked on at a time, so that they stay in the processor's cache
 TOLERANCE = 1e-8  # of the last Newton step; the error that it leaves is of the order of its square
 LARGEST_NUMBER_OF_STEPS = 50
 
@@ -46,11 +44,7 @@ def mbar(g: np.ndarray, ladder: Ladder, batches: int) -> Ratios:
     """
     centre = np.median(g[..., -1])  # a shift of g that keeps t g - log Z small
     draws = _condense((g - centre).ravel())
-    point, weight = _blocks(draws.point), _blocks(draws.weight / g.size)
-
-    def moments(log_z: np.ndarray, direction: np.ndarray) -> tuple[np.ndarray, ...]:
-        return tuple(np.asarray(part) for part in _moments(point, weight, ladder, log_z, direction))
-
+    moments = partial(_moments, draws.point, draws.weight / g.size, ladder)
     start = bridge(g - centre, ladder, batches).log_z
     log_z, overlap, converged = _newton(lambda log_z: moments(log_z, np.zeros_like(log_z))[:2], start)
     shared, where = _weakest(overlap, ladder)
@@ -61,7 +55,7 @@ def mbar(g: np.ndarray, ladder: Ladder, batches: int) -> Ratios:
 
     # To first order log Z - truth = curvature^-1 (mean w - 1/K); its last entry is the mean of direction @ w.
     direction = _solve(_curvature(overlap), np.eye(len(ladder))[-1])
-    influence = _at_draws(draws, moments(log_z, direction)[2].ravel()[: len(draws.point)])
+    influence = _at_draws(draws, moments(log_z, direction)[2])
     log_z = log_z + centre * ladder
     return Ratios(float(log_z[-1]), batch_means(influence.reshape(g.shape).mean(axis=-1), batches), log_z)
 
@@ -116,29 +110,22 @@ def rule_error(rule: Rule, nodes: Ladder, g: np.ndarray, log_z: np.ndarray, ladd
     return abs(float(mean_weights @ mean + variance_weights @ variance - log_z[-1]))
 
 
-@jax.jit
-def _moments(point: Array, weight: Array, ladder: Array, log_z: Array, direction: Array) -> tuple[Array, Array, Array]:
-    """Return E[w], [rung], E[w w'], [rung, rung], and direction @ w at every point[block, ...] of that weight."""
-
-    def add(total: tuple[Array, Array], block: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
-        x, c = block
-        w = jax.nn.softmax(ladder[:, None] * x - log_z[:, None], axis=0)
-        return (total[0] + w @ c, total[1] + (c * w) @ w.T), direction @ w
-
+def _moments(
+    point: np.ndarray, weight: np.ndarray, ladder: Ladder, log_z: np.ndarray, direction: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return E[w], [rung], E[w w'], [rung, rung], and direction @ w at every point, of points of that weight."""
     rungs = len(ladder)
-    (mean, second), along = jax.lax.scan(add, (jnp.zeros(rungs), jnp.zeros((rungs, rungs))), (point, weight))
+    mean, second, along = np.zeros(rungs), np.zeros((rungs, rungs)), np.empty(len(point))
+    for first in range(0, len(point), BLOCK):
+        block = slice(first, first + BLOCK)
+        w = ladder[:, None] * point[block] - log_z[:, None]
+        w -= w.max(axis=0)
+        np.exp(w, out=w)
+        w /= w.sum(axis=0)
+        mean += w @ weight[block]
+        second += (weight[block] * w) @ w.T
+        along[block] = direction @ w
     return mean, second, along
-
-
-def _blocks(x: np.ndarray) -> np.ndarray:
-    """Fill up with zeros and cut into blocks, of which there are 1, 2, ..., 8, 10, 12, 14, 16, 20, ...
-
-    A program is compiled for each number of blocks.
-    """
-    blocks = -(-len(x) // BLOCK)
-    unit = 1 << max((blocks - 1).bit_length() - 3, 0)
-    blocks = -(-blocks // unit) * unit
-    return np.pad(x, (0, blocks * BLOCK - len(x))).reshape(blocks, BLOCK)
 
 
 def _newton(

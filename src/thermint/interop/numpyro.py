@@ -16,10 +16,10 @@ from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.distributions.transforms import biject_to
 
-from thermint._runtime import jit
 from thermint.interop import fisher, logistic
 from thermint.model import Model
 from thermint.priors import check_factors, check_prior, layers, subscripts
+from thermint.programs import jit
 
 Site = dict[str, Any]
 Side = Literal["prior", "likelihood"]

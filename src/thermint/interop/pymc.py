@@ -45,10 +45,10 @@ from pytensor.tensor.special import Softmax
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 from scipy.special import gammaln
 
-from thermint._runtime import jit
 from thermint.interop import fisher, logistic
 from thermint.model import Model
 from thermint.priors import check_factors, subscripts
+from thermint.programs import jit
 
 POOL = 2**15  # draws of the prior, where PyTensor cannot draw in JAX
 TRIED = 1000  # draws of the prior, to see whether a transform cuts some off

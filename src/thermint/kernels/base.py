@@ -18,7 +18,7 @@ class Params(NamedTuple):
 
     step_size: Array  # []
     precision_factor: Array  # [d, d], lower Cholesky factor of the inverse of the rung's covariance
-    inverse_factor: Array | None = None  # its inverse, where there are so many parameters that solving takes LAPACK
+    inverse_factor: Array  # [d, d], its inverse
 
 
 class Noise(NamedTuple):

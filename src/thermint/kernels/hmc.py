@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from thermint.kernels.base import Info, Kernel, Noise, Params, metropolis, target_acceptance
-from thermint.linalg import solve_lower
 from thermint.model import Evaluation, score, usable
 from thermint.options import require_whole
 
@@ -68,8 +67,6 @@ def move(
     # lest some direction with another period never forget where it was.
     step_size = jnp.minimum(params.step_size, QUARTER / steps) * (1 + JITTER * (2 * level - 1))
     L, L_inverse = params.precision_factor, params.inverse_factor
-    if L_inverse is None:
-        L_inverse = jax.vmap(solve_lower, (None, 1), 1)(L, jnp.eye(len(L)))
     covariance = L_inverse.T @ L_inverse
 
     def acceleration(point: Evaluation) -> Array:

@@ -27,13 +27,13 @@ from jax import Array
 from scipy import integrate, stats
 
 from thermint import ladders
-from thermint._runtime import jit
 from thermint.draws import Draws
 from thermint.evidence import sample
 from thermint.kernels import mmala
 from thermint.model import Evaluation, Model, evaluate
 from thermint.paper import goodwin, linear, pima, radiata
 from thermint.paper.study import APPLICATIONS, answers
+from thermint.programs import jit
 from thermint.quadrature import trapezoid
 from thermint.swaps import random_pair
 

@@ -36,7 +36,7 @@ from thermint.kernels import mmala
 from thermint.model import Model
 from thermint.paper import goodwin, linear, pima, radiata
 from thermint.plan import make_plan
-from thermint.population import advance, begin, begin_at
+from thermint.population import advance, begin, begin_at, rungs_of
 from thermint.run import run_of
 from thermint.sampler import Sampler, make_sampler
 from thermint.swaps import even_odd, random_pairs
@@ -242,17 +242,16 @@ def paper_draws(task: Task) -> Draws:
         now, piece = advance(
             keys,
             now,
-            params.precision_factor,
-            jnp.asarray(pilot.ladder),
-            np.int64(iteration),
-            np.float64(0.0),
-            np.int64(iteration + length),
+            rungs_of(pilot.ladder, params.precision_factor),
+            iteration,
+            0.0,
+            iteration + length,
             model=model,
             kernel=mmala,
             swap=random_pairs,
             length=length,
         )
-        pieces.append(jax.tree.map(np.asarray, piece))
+        pieces.append(piece)
     return concatenate(pieces).block(burn_in, burn_in + task.draws)
 
 
