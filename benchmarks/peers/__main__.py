@@ -1,6 +1,6 @@
 """thermint and the systems people use today, on the same problems, one core each.
 
-python -m benchmarks.peers [--methods ...] [--tasks ...] [--replicates 10] [--seconds 600] [--quick]
+python -m benchmarks.peers [--methods ...] [--tasks ...] [--replicates 10] [--seconds 600] [--efforts 1] [--quick]
 
 Runs every method on every problem with every effort, in processes of their own, one on each core, and writes tables
 and a plot into docs/benchmarks.md. Environments that peers need are made in .venv-peers. Lines of results go into a
@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--replicates", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=600.0, help="after which no replicate of a job begins")
     parser.add_argument("--limit", type=float, help="seconds after which a job is killed; default: twice --seconds")
+    parser.add_argument("--efforts", type=int, help="how many of each method's efforts; default: all")
     parser.add_argument("--cores", type=int, nargs="+", help="to run on, a job on each; default: all that there are")
     parser.add_argument("--output", type=Path, help="lines of results; default: benchmarks/results/peers.jsonl")
     parser.add_argument("--page", type=Path, help="default: docs/benchmarks.md")
@@ -65,7 +66,8 @@ def main() -> None:
     options.output, options.page = options.output or results / "peers.jsonl", options.page or docs / "benchmarks.md"
     options.output.parent.mkdir(parents=True, exist_ok=True)
     python = {name: _interpreter(name) for name in sorted({METHODS[name].environment for name in options.methods})}
-    for rank in range(1 if options.quick else max(len(METHODS[name].efforts) for name in options.methods)):
+    most = 1 if options.quick else max(len(METHODS[name].efforts) for name in options.methods)
+    for rank in range(min(most, options.efforts or most)):
         _run_all(list(_jobs(options, rank)), python, options)
     rows = [row for row in read(options.output) if row["method"] in METHODS and row["task"] in page.TITLES]
     page.write(rows, options.page, page.command_line(), options.seconds)
