@@ -53,19 +53,11 @@ def measure(populations: int, repeats: int) -> tuple[float, float]:
     factor = np.tile(np.diag(1 / deviation), (len(ladder), 1, 1))
     population = pop.begin(states, jnp.full((populations, len(ladder)), -1.0))
 
+    engine = pop.engine_of(model, populations, kernel=mmala, swap=even_odd, length=LENGTH)
+    rungs = pop.rungs_of(ladder, factor)
+
     def sampler() -> Any:
-        return pop.advance(
-            keys,
-            population,
-            pop.rungs_of(ladder, factor),
-            0,
-            0.0,
-            LENGTH,
-            model=model,
-            kernel=mmala,
-            swap=even_odd,
-            length=LENGTH,
-        )
+        return pop.collect(pop.launch(engine, keys, population, rungs, 0, 0.0, LENGTH))
 
     def floor() -> Any:
         return bare(states.position, model=model, length=LENGTH)

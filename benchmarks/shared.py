@@ -120,7 +120,7 @@ def gram_of(draws: Draws, frame: Frame, degree: int, cross: bool) -> Gram:
     length = number // FOLDS
     for fold in range(FOLDS):
         block = draws.block(fold * length, (fold + 1) * length)
-        gram, _ = grams.accumulate(gram, block, np.ones(length), fold, fold, degree=degree, cross=cross)
+        gram, _ = grams.accumulate(gram, block, fold, degree=degree, cross=cross)
     return gram
 
 

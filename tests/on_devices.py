@@ -9,6 +9,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jax.scipy.stats import norm
 from jax.tree_util import Partial
 from targets import SKEWED_2
@@ -46,13 +47,23 @@ def with_data() -> Model:
     )
 
 
+def mean_and_scale() -> Model:
+    """README's example: its chains go apart as soon as anything is rounded otherwise."""
+    y = jnp.array([1.2, 0.8, 1.9, 1.4, 0.3, 1.1, 2.2, 0.9, 1.7, 0.6])
+    return Model.from_prior(
+        {"mean": dist.Normal(0, 10), "scale": dist.LogNormal(0, 1)},
+        lambda p: dist.Normal(p["mean"], p["scale"]).log_prob(y).sum(),
+    )
+
+
 def answers() -> dict[str, Any]:
-    """Run models: one mode with mala, two with mmala, and one with data."""
+    """Run models: one mode with mala, two with mmala, one with data, and one that shows every rounding."""
     found = {}
     runs = {
         "one mode": (SKEWED_2.model, SHORT),
         "two modes": (two_modes(), OPTIONS | {"reference": "fitted"}),
         "with data": (with_data(), SHORT),
+        "mean and scale": (mean_and_scale(), SHORT | {"draws": 300}),
     }
     for name, (model, options) in runs.items():
         result = thermint.evidence(model, **options)
@@ -64,53 +75,46 @@ def answers() -> dict[str, Any]:
     return found
 
 
-def advanced() -> bool:
-    """Say whether populations on all devices draw the bits that they draw on one."""
-    ladder, populations = np.array([0.0, 0.3, 1.0]), 16
-    keys = jax.random.split(jax.random.key(2), populations)
-    states, deviation = pop.start(SKEWED_2.model, keys, ladder)
-    begun = pop.begin(states, jnp.full((populations, len(ladder)), -1.0))
-    factor = np.tile(np.diag(1 / deviation), (len(ladder), 1, 1))
-    made = []
-    for mesh in (None, devices.mesh_of(populations)):
-        model = devices.repeat(SKEWED_2.model, mesh)
-        options: Any = {"model": model, "kernel": mala, "swap": even_odd, "length": 10, "mesh": mesh}
-        drawn = pop.advance(keys, begun, pop.rungs_of(ladder, factor), 0, 0.1, 7, **options)
-        made.append(jax.tree.leaves(devices.host(drawn)))
-    return all(map(np.array_equal, *made))
-
-
 def chosen() -> dict[str, list[int]]:
     """Return how many devices are used for 1, 2, ... 16 populations, where there are 1, 2, 3 and 8."""
-    every, found = jax.devices(), {}
+    every, found = jax.local_devices(), {}
     for number in (1, 2, 3, 8):
-        with mock.patch.object(jax, "devices", return_value=every[:number]):
-            meshes = [devices.mesh_of(populations) for populations in range(1, 17)]
-        found[str(number)] = [1 if mesh is None else mesh.size for mesh in meshes]
+        with mock.patch.object(jax, "local_devices", return_value=every[:number]):
+            found[str(number)] = [devices.team_of(populations).size for populations in range(1, 17)]
     return found
 
 
 def moved() -> dict[str, Any]:
-    """Say where arrays are that were spread and repeated, and whether they come back."""
-    mesh = devices.mesh_of(16)
-    array: Any = np.arange(32.0).reshape(16, 2)
-    there, everywhere = devices.spread(array, mesh), devices.repeat(array, mesh)
-    keys = jax.random.split(jax.random.key(0), 16)
+    """Say where the data of a model are that was copied to all devices, and who runs what."""
+    team = devices.team_of(16)
+    copies = team.put(with_data())
     with jax.default_device(jax.devices()[-1]):
-        by_choice = devices.mesh_of(16)
-        at = devices.spread(array, by_choice).devices()
+        by_choice = devices.team_of(16)
     return {
-        "shards": [list(shard.data.shape) for shard in there.addressable_shards],
-        "copies": [list(shard.data.shape) for shard in everywhere.addressable_shards],
-        "back": bool(np.array_equal(devices.host(there), array) and isinstance(devices.host(there), np.ndarray)),
-        "stays": devices.spread(there, mesh) is there,
-        "keys": len(devices.spread(keys, mesh).sharding.device_set),
-        "default device": by_choice is None and at == {jax.devices()[-1]},
+        "copies": [sorted({d.id for leaf in jax.tree.leaves(copy) for d in leaf.devices()}) for copy in copies],
+        "groups": [part.tolist() for part in team.cut(np.arange(16))],
+        "default device": by_choice.devices == (jax.devices()[-1],),
+        "alone": devices.team_of(16, alone=True).size,
     }
 
 
+def ran_on() -> dict[str, list[int]]:
+    """Return where chunks are made, and how many programs are compiled for that."""
+    compiled: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(lambda event, duration_secs, **_: compiled.append(event))
+    engine = pop.engine_of(SKEWED_2.model, 16, kernel=mala, swap=even_odd, length=3)
+    ladder = np.array([0.0, 1.0])
+    keys = jax.random.split(jax.random.key(2), 16)
+    states, _ = pop.start(SKEWED_2.model, keys, ladder)
+    begun = pop.begin(states, np.full((16, 2), -1.0))
+    compiled.clear()
+    chunk = pop.launch(engine, keys, begun, pop.rungs_of(ladder, np.tile(np.eye(2), (2, 1, 1))), 0, 0.0, 3)
+    number = sum("backend_compile" in name for name in compiled)
+    return {"devices": [device.id for part in chunk.record for device in part.devices()], "compiled": [number]}
+
+
 if __name__ == "__main__":
-    found = {"devices": jax.device_count(), "answers": answers(), "advanced": advanced()}
+    found = {"devices": jax.device_count(), "answers": answers()}
     if jax.device_count() == 8:
-        found |= {"chosen": chosen(), "moved": moved()}
+        found |= {"chosen": chosen(), "moved": moved(), "ran on": ran_on()}
     print(json.dumps(found))

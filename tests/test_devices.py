@@ -10,11 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
 import pytest
 
-from thermint import _runtime, devices
+from thermint import _runtime
 
 ROOT = Path(__file__).parent
 COUNTS = (1, 2, 8)
@@ -42,50 +40,34 @@ def on(number: int) -> dict[str, Any]:
 def test_any_number_of_devices_gives_the_same_bits(number: int) -> None:
     found, expected = on(number), on(1)
     assert found["devices"] == number
-    for name, kernel in {"one mode": "mala", "two modes": "mmala", "with data": "mala"}.items():
+    kernels = {"one mode": "mala", "two modes": "mmala", "with data": "mala", "mean and scale": "mala"}
+    for name, kernel in kernels.items():
         answer = found["answers"][name]
         assert answer["devices"] == number
         assert answer["kernel"] == kernel
         assert answer["numbers"] == expected["answers"][name]["numbers"]
 
 
-@pytest.mark.parametrize("number", COUNTS[1:])
-def test_a_chunk_has_the_same_bits_with_a_mesh_and_without(number: int) -> None:
-    assert on(number)["advanced"]
-
-
-def test_devices_have_equal_shares() -> None:
+def test_all_devices_are_used_that_populations_suffice_for() -> None:
     assert on(8)["chosen"] == {
         "1": [1] * 16,
-        "2": [1, 1, 1, 2, 1, 1, 1, 2, 1, 1, 1, 2, 1, 1, 1, 2],
-        "3": [1, 1, 3, 2, 1, 3, 1, 2, 3, 1, 1, 3, 1, 1, 3, 2],
-        "8": [1, 1, 3, 2, 5, 3, 7, 4, 3, 5, 1, 6, 1, 7, 5, 8],
+        "2": [1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2],
+        "3": [1, 1, 3, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3],
+        "8": [1, 1, 3, 2, 5, 3, 7, 4, 8, 5, 8, 6, 8, 7, 8, 8],
     }
 
 
-def test_arrays_go_to_the_devices_and_come_back() -> None:
+def test_devices_have_the_data_and_their_populations() -> None:
     assert on(8)["moved"] == {
-        "shards": [[2, 2]] * 8,
-        "copies": [[16, 2]] * 8,
-        "back": True,
-        "stays": True,
-        "keys": 8,
+        "copies": [[i] for i in range(8)],
+        "groups": [[2 * i, 2 * i + 1] for i in range(8)],
         "default device": True,
+        "alone": 1,
     }
 
 
-def test_one_device_needs_no_mesh() -> None:
-    tree: dict[str, Any] = {"a": np.arange(3.0)}
-    for put in (devices.spread, devices.repeat):
-        there = put(tree, None)["a"]
-        assert isinstance(there, jax.Array)
-        np.testing.assert_array_equal(devices.host(there), tree["a"])
-
-
-@pytest.mark.parametrize("populations", range(1, 17))
-def test_groups_are_equal(populations: int) -> None:
-    assert populations % devices.group_of(populations) == 0
-    assert devices.group_of(populations) <= 2
+def test_one_program_runs_on_all_devices() -> None:
+    assert on(8)["ran on"] == {"devices": list(range(8)), "compiled": [1]}
 
 
 LATE = """

@@ -61,9 +61,8 @@ def rows_by_hand(draws: Draws, frame: Frame) -> np.ndarray:
     return rows
 
 
-def add(gram: Gram, draws: Draws, batch: int, weight: np.ndarray | None = None) -> Gram:
-    weight = np.ones(draws.log_prior.shape[1]) if weight is None else weight
-    return grams.accumulate(gram, draws, weight, batch, gram.fold[batch], degree=2, cross=True)[0]
+def add(gram: Gram, draws: Draws, batch: int) -> Gram:
+    return grams.accumulate(gram, draws, batch, degree=2, cross=True)[0]
 
 
 def new_gram(populations: int = POPULATIONS) -> Gram:
@@ -97,7 +96,7 @@ def test_sums_are_those_of_all_draws() -> None:
 
 def test_features_are_as_large_as_they_are() -> None:
     draws = some_draws(10)
-    large = grams.accumulate(new_gram(), draws, np.ones(10), 0, 0, degree=2, cross=True)[1]
+    large = grams.accumulate(new_gram(), draws, 0, degree=2, cross=True)[1]
     features = rows_by_hand(draws, some_frame())[..., 1 + grams.TARGETS :].reshape(-1, len(LADDER), 5)[:: grams.SPARING]
     for degree, number in ((1, 2), (2, 5)):
         expected = np.linalg.norm(features[..., :number], axis=-1).T
@@ -108,7 +107,7 @@ def test_without_cross_terms_products_of_coordinates_are_left_out() -> None:
     draws = some_draws(10)
     full = add(new_gram(), draws, 0)
     empty = grams.empty(some_frame(), populations=POPULATIONS, batches=BATCHES, folds=FOLDS, degree=2, cross=False)
-    slim, _ = grams.accumulate(empty, draws, np.ones(10), 0, 0, degree=2, cross=False)
+    slim, _ = grams.accumulate(empty, draws, 0, degree=2, cross=False)
     kept = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9])
     np.testing.assert_allclose(slim.first, full.first[..., kept], rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(slim.second, full.second[..., kept, :][..., kept], rtol=1e-12, atol=1e-11)
@@ -121,18 +120,6 @@ def test_chunks_of_a_batch_add_up(cuts: tuple[int, ...]) -> None:
     for batch in range(BATCHES):
         for start, stop in pairwise(cuts):
             gram = add(gram, draws.block(batch * 10 + start, batch * 10 + stop), batch)
-    assert_same(gram, gram_of(draws))
-
-
-def test_padding_does_not_count() -> None:
-    draws = some_draws()
-    gram = new_gram()
-    for batch in range(BATCHES):
-        start = min(max(batch * 10 - 3, 0), DRAWS - 16)  # padding before, after, or on both sides
-        index = np.arange(start, start + 16)
-        weight = ((index >= batch * 10) & (index < batch * 10 + 10)).astype(float)
-        assert weight.sum() == 10
-        gram = add(gram, draws.block(start, start + 16), batch, weight)
     assert_same(gram, gram_of(draws))
 
 

@@ -71,18 +71,10 @@ def advance(
     kernel: Kernel = mmala,
     swap: Swap = even_odd,
 ) -> tuple[Population, Draws]:
-    return pop.advance(
-        keys_of(len(start.log_step)) if keys is None else keys,
-        start,
-        pop.rungs_of(LADDER, true_factors(TARGET) if factors is None else factors),
-        iteration,
-        gain,
-        iteration + length if stop is None else stop,
-        model=model,
-        kernel=kernel,
-        swap=swap,
-        length=length,
-    )
+    engine = pop.engine_of(model, len(start.log_step), kernel=kernel, swap=swap, length=length)
+    keys = keys_of(len(start.log_step)) if keys is None else keys
+    rungs = pop.rungs_of(LADDER, true_factors(TARGET) if factors is None else factors)
+    return pop.collect(pop.launch(engine, keys, start, rungs, iteration, gain, stop or iteration + length))
 
 
 def take(tree: Any, index: Any) -> Any:
@@ -421,17 +413,17 @@ def test_sampler_draws_do_not_depend_on_the_chunks() -> None:
 def test_sampler_is_frozen_after_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
     _, expected = warmed_up(mmala)
     asked: list[dict[str, Any]] = []
-    original = pop.advance
+    original = pop.launch
 
     def spy(
-        keys: Array, now: Population, rungs: pop.Rungs, iteration: int, gain: float, stop: int, **static: Any
+        engine: pop.Engine, keys: Array, now: Population, rungs: pop.Rungs, iteration: int, gain: float, stop: int
     ) -> Any:
-        end = original(keys, now, rungs, iteration, gain, stop, **static)
-        factor = rungs.precision_factor
-        asked.append({"log_step": end[0].log_step, "factor": factor, "iteration": iteration, "gain": gain})
-        return end
+        chunk = original(engine, keys, now, rungs, iteration, gain, stop)
+        log_step = pop.collect(chunk)[0].log_step
+        asked.append({"log_step": log_step, "factor": rungs.precision_factor, "iteration": iteration, "gain": gain})
+        return chunk
 
-    monkeypatch.setattr(pop, "advance", spy)
+    monkeypatch.setattr(pop, "launch", spy)
     sampler = make_sampler(
         TARGET.model, LADDER, length=LENGTH, populations=POPULATIONS, kernel=mmala, swap=even_odd, key=jax.random.key(1)
     )
@@ -450,6 +442,35 @@ def test_sampler_is_frozen_after_warmup(monkeypatch: pytest.MonkeyPatch) -> None
         np.testing.assert_array_equal(call["log_step"], np.tile(np.asarray(first["log_step"])[0], (POPULATIONS, 1)))
 
 
+def test_chunks_that_were_begun_ahead_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler, _ = warmed_up(mala)
+    begun: list[int] = []
+    original = pop.launch
+
+    def spy(*args: Any) -> Any:
+        begun.append(args[4])
+        return original(*args)
+
+    monkeypatch.setattr(pop, "launch", spy)
+    again = Sampler(sampler._steps, sampler.place, None)
+    first = again.place.iteration
+    plain = [again.chunk() for _ in range(4)]
+    begun.clear()
+    again = Sampler(sampler._steps, sampler.place, None)
+    ahead = [again.chunk(ahead) for ahead in (3, 2, 1, 0)]
+    assert begun == [first + LENGTH * i for i in range(4)]  # each once
+    jax.tree.map(np.testing.assert_array_equal, ahead, plain)
+
+    # What was begun for nothing does no harm: here chains go elsewhere, there they start again.
+    again = Sampler(sampler._steps, sampler.place, None)
+    again.chunk(2)
+    elsewhere = np.zeros((POPULATIONS, len(LADDER), TARGET.model.dimension))
+    assert np.all(np.isfinite(again.descend(elsewhere, (0.1,)).log_prior))
+    again.chunk(2)
+    again = Sampler(sampler._steps, sampler.place, None)
+    jax.tree.map(np.testing.assert_array_equal, [again.chunk() for _ in range(4)], plain)
+
+
 def test_default_kernel_depends_on_the_number_of_parameters() -> None:
     assert default_kernel(TARGET.model) is mala
     many = replace(TARGET.model, sample_prior=lambda key: jax.random.normal(key, (50,)))
@@ -466,10 +487,10 @@ def test_many_parameters_do_without_lapack(kernel: Kernel) -> None:
         lambda key: jax.random.normal(key, (d,)),
     )
     rungs = pop.rungs_of(LADDER, np.tile(np.eye(d), (len(LADDER), 1, 1)))
-    own = np.zeros((2, LENGTH * (len(LADDER) * (d + 2) + d) + len(LADDER) * (3 * d + 4)))
+    at, own = np.zeros((2, len(LADDER), 3 * d + 4)), np.zeros((2, LENGTH * (len(LADDER) * (d + 2) + d)))
     function = pop._advance.__wrapped__  # type: ignore[attr-defined]  # not compiled
-    options: Any = {"model": model, "length": LENGTH, "kernel": kernel, "swap": even_odd, "mesh": None, "level": 1}
-    program = str(jax.make_jaxpr(partial(function, **options))(own, (rungs, (0, 0.0, LENGTH))))
+    options: Any = {"model": model, "length": LENGTH, "kernel": kernel, "swap": even_odd, "level": 1}
+    program = str(jax.make_jaxpr(partial(function, **options))(at, own, (rungs, (0, 0.0, LENGTH))))
     assert "while" in program
     assert "triangular_solve" not in program
     assert "cholesky" not in program

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jax import Array
 
-from thermint import Model, keys, population, programs
+from thermint import Model, computes, keys, population, programs
 from thermint.kernels import mala
 from thermint.model import evaluate
 from thermint.reference import make_mixture, with_reference
@@ -34,6 +34,10 @@ def model_of(data: np.ndarray = DATA, **changes: object) -> Model:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
+def name_of(model: Model) -> str:
+    return programs._of_model(model, jax.devices()[0])
+
+
 def sign_flipped(rule: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """A likelihood whose gradient is what the rule says, though its value is the same."""
 
@@ -46,7 +50,7 @@ def sign_flipped(rule: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 
 def test_what_computes_the_same_has_the_same_name():
-    assert programs._of_model(model_of()) == programs._of_model(model_of(DATA.copy()))
+    assert name_of(model_of()) == name_of(model_of(DATA.copy()))
 
 
 @pytest.mark.parametrize(
@@ -61,19 +65,67 @@ def test_what_computes_the_same_has_the_same_name():
     ],
 )
 def test_what_computes_something_else_has_another_name(other):
-    assert programs._of_model(other) != programs._of_model(model_of())
+    assert name_of(other) != name_of(model_of())
 
 
 def test_gradients_of_ones_own_are_part_of_the_name():
     right, wrong = (model_of(log_likelihood=sign_flipped(rule)) for rule in (lambda x: -x, lambda x: x))
-    assert programs._of_model(right) != programs._of_model(wrong)
+    assert name_of(right) != name_of(wrong)
+
+
+def looped(number: int) -> Callable[[Array], Array]:
+    return lambda theta: jax.lax.fori_loop(0, number, lambda _, x: x * 0.9, jnp.sum(theta))
+
+
+def inner(constant: object, factor: float = 0.3) -> Callable[[Array], Array]:
+    """A likelihood with a function within, which has constants of its own."""
+    return lambda theta: jnp.sum(jax.jit(lambda x: x * jnp.asarray(constant) * factor)(theta))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (inner(DATA), inner(np.nextafter(DATA, 2.0))),
+        (inner(jnp.asarray(DATA)), inner(jnp.asarray(2 * DATA))),
+        (inner(DATA), inner(DATA, np.nextafter(0.3, 1.0).item())),
+        (inner(DATA), inner(DATA.astype(np.float32))),
+        (looped(3), looped(4)),
+        (lambda theta: theta[0] - theta[1], lambda theta: theta[1] - theta[0]),
+        (lambda theta: theta[0] * theta[1], lambda theta: theta[0] * theta[2]),
+        (lambda theta: jnp.sum(theta[::2]), lambda theta: jnp.sum(theta[:2])),
+        (lambda theta: jnp.sum(jnp.cumsum(theta)), lambda theta: jnp.sum(jnp.cumsum(theta[::-1])[::-1])),
+    ],
+)
+def test_anything_that_differs_in_what_is_computed_gives_another_name(one, other):
+    names = {name_of(model_of(log_likelihood=f)) for f in (one, other)}
+    assert len(names) == 2
+    assert name_of(model_of(log_likelihood=one)) in names
+
+
+def test_what_has_no_description_is_known_by_its_lowered_form(monkeypatch):
+    def refuse(text: str) -> str:
+        raise computes.UnknownError
+
+    def digest(data: np.ndarray) -> str:
+        return computes.digest(jax.jit(inner(data)).trace(np.ones(3)))
+
+    described = digest(DATA)
+    monkeypatch.setattr(computes, "stable", refuse)
+    assert digest(DATA) == digest(DATA.copy()) != described
+    assert digest(DATA) != digest(np.nextafter(DATA, 2.0))
+
+
+@pytest.mark.parametrize("text", ["<function f at 0x7f31ba6c5800>", "array([0., 1., ..., 9.])"])
+def test_descriptions_that_leave_something_out_are_refused(text):
+    with pytest.raises(computes.UnknownError):
+        computes.stable(text)
 
 
 def test_references_of_one_shape_share_a_name_and_other_models_do_not():
     def fitted(data: np.ndarray, components: int, mean: float) -> str:
         weight = np.full(components, 1 / components)
         mixture = make_mixture(weight, np.full((components, 3), mean), np.tile(np.eye(3), (components, 1, 1)))
-        return programs._of_model(with_reference(model_of(data), mixture))
+        return name_of(with_reference(model_of(data), mixture))
 
     assert fitted(DATA, 1, 0.0) == fitted(DATA, 1, 0.5)
     assert len({fitted(DATA, 1, 0.0), fitted(DATA, 2, 0.0), fitted(2 * DATA, 1, 0.0)}) == 3
@@ -84,7 +136,7 @@ def test_callbacks_and_kernels_of_ones_own_are_not_kept():
         return jax.pure_callback(lambda x: np.sum(x), jax.ShapeDtypeStruct((), float), theta, vmap_method="sequential")
 
     with pytest.raises(programs.UnknownError):
-        programs._of_model(model_of(log_likelihood=called, differentiable=False))
+        name_of(model_of(log_likelihood=called, differentiable=False))
     assert programs._name(mala) == "thermint.kernels.mala.mala"
     with pytest.raises(programs.UnknownError):
         programs._name(lambda *arguments: mala(*arguments))
@@ -167,16 +219,6 @@ def test_programs_are_made_once_for_numpys_arrays_and_jaxs(monkeypatch):
     programs.forget()
     population.evaluate_all(model, np.zeros((1, 2, 3)))
     assert len(made) == 4
-
-
-def test_memory_may_be_used_again():
-    @programs.jit(donate=("total",))
-    def added(total: Array, x: Array) -> Array:
-        return total + x
-
-    total = added(np.zeros(4), np.ones(4))
-    assert np.all(added(total, np.ones(4)) == 2)
-    assert total.is_deleted()
 
 
 @pytest.mark.parametrize("seed", [0, 1, 12345, 2**40 + 7])

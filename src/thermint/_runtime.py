@@ -18,11 +18,12 @@ QUICK = {
     "xla_backend_optimization_level": 1,
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": 1,  # in more parts it takes a quarter more CPU time, and no less time
+    # Every core is a device: threads inside one only get in the way of the others. Where there are fewer devices, sums
+    # that are cut otherwise would round otherwise, and chains end up elsewhere.
+    "xla_cpu_multi_thread_eigen": False,
 }
 # Without optimisation programs compile in a third of that time, and run three to five times as long.
 QUICKEST = {"xla_backend_optimization_level": 0}
-# Where every core is a device, threads inside one only get in the way of the others.
-ALONE = {"xla_cpu_multi_thread_eigen": False}
 
 
 def _enable_float64() -> None:
@@ -83,9 +84,8 @@ def _enable_compilation_cache() -> None:
 
 @cache
 def compiler_options(level: int) -> dict[str, Any]:
-    """Return options by which XLA optimises hardly (0), a little (1) or as usual (2), if this version knows them."""
-    alone = jax.default_backend() == "cpu" and jax.local_device_count() >= cores()
-    options = {0: QUICK | QUICKEST, 1: QUICK, 2: {}}[level] | (ALONE if alone and level < 2 else {})
+    """Return options by which XLA optimises hardly (0) or a little (1), if this version knows them."""
+    options = QUICK | (QUICKEST if level == 0 else {})
     return options if _known(options) else {name: value for name, value in options.items() if _known({name: value})}
 
 

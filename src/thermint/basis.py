@@ -98,31 +98,34 @@ def stein_features(
     steined = np.concatenate(
         [np.zeros_like(x), score] + [k * (k - 1) * he[k - 2] + k * he[k - 1] * score for k in range(2, degree + 1)]
     )
-    columns, deviation = _factors(d, degree, cross)
+    (first, *others), place, deviation = _factors(d, degree, cross)
     # The operator is a sum over coordinates: on a product it acts on one factor at a time.
-    total, product = steined[columns[0]], values[columns[0]]
-    for column in columns[1:]:
-        value, image = values[column], steined[column]
-        total *= value
-        total += np.multiply(image, product, out=image)
-        product *= value
+    total, product = steined[first], values[first]
+    for rows in others:  # of terms that have another factor, which come first
+        value, image = values[rows], steined[rows]
+        total[: len(rows)] *= value
+        total[: len(rows)] += np.multiply(image, product[: len(rows)], out=image)
+        product[: len(rows)] *= value
     if potential is not None:
         total += np.multiply(product, potential, out=product)
+    total = total[place]
     total /= deviation
     return total
 
 
 @cache
-def _factors(d: int, degree: int, cross: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Rows k * d + i of the factors He_k(x_i) of every term, [factor, term], and the terms' `_normal_deviation`.
+def _factors(d: int, degree: int, cross: bool) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """Take the terms apart, those with most factors first.
 
-    Each term has up to ``degree`` factors; missing ones are He_0, whose value is 1 and whose Stein image is 0.
+    Returns:
+        Of the first, second, ... factors He_k(x_i) of the terms that have one, the rows k * d + i, [factor][term];
+        where each term is among these; and the terms' `_normal_deviation`.
     """
     terms = exponents(d, degree, cross)
-    rows = np.zeros((len(terms), degree if cross else 1), dtype=int)
-    for row, term in zip(rows, terms, strict=True):
-        row[: len(term)] = [power * d + i for i, power in term]
-    return rows.T.copy(), _normal_deviation(terms)[:, None]
+    order = sorted(range(len(terms)), key=lambda i: -len(terms[i]))
+    rows = [[power * d + i for i, power in terms[which]] for which in order]
+    factors = [np.array([row[j] for row in rows if len(row) > j]) for j in range(len(rows[0]))]
+    return factors, np.argsort(order), _normal_deviation(terms)[:, None]
 
 
 def mixture_features(

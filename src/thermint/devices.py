@@ -3,8 +3,8 @@
 By default every core that this process may use is a device (see `_runtime`); accelerators go before cores. Populations
 never see each other, so that nothing is exchanged between devices but the draws, which every process gets.
 
-Populations run in groups, and a device takes one group after the other. A group is small and always the same, so that
-every device runs the same program on the same shapes: how many devices there are changes no bit of the draws.
+Populations run in groups, and a device takes one group after the other. A group is small and always the same, and every
+device runs the same compiled program: how many devices there are changes no bit of the draws.
 """
 
 from __future__ import annotations
@@ -14,104 +14,84 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 T = TypeVar("T")
 
-AXIS = "population"
+
+class Team(NamedTuple):
+    """Which devices of this process run which populations."""
+
+    devices: tuple[jax.Device, ...]
+    group: int  # populations that run as one
+    populations: slice  # of all, those that this process runs
+
+    def cut(self, own: np.ndarray) -> list[np.ndarray]:
+        """Cut an array of this process's populations, [population, ...], into that of each group."""
+        return np.split(own, len(own) // self.group)
+
+    @property
+    def size(self) -> int:
+        """Devices of all processes together."""
+        return len(self.devices) * jax.process_count()
+
+    def put(self, tree: T) -> list[T]:
+        """Copy arrays to each device."""
+        return [_copied(tree, device) for device in self.devices]
 
 
-def group_of(populations: int) -> int:
-    """Return how many populations run as one: two share the cost of starting every operation."""
-    return 2 if populations % 2 == 0 else 1
-
-
-def mesh_of(populations: int, alone: bool = False) -> Mesh | None:
-    """Choose devices so that all have as many groups of populations to run; None where that is one device.
-
-    ``alone`` takes one CPU device of every process.
+def team_of(populations: int, alone: bool = False) -> Team:
+    """Share populations between processes, and in each between its devices; ``alone`` takes one CPU device of each.
 
     Raises:
         ValueError: there are several processes, and the populations cannot be shared between them.
     """
-    groups, processes = populations // group_of(populations), jax.process_count()
+    group = 2 if populations % 2 == 0 else 1  # two share the cost of starting every operation
+    groups, processes = populations // group, jax.process_count()
     if groups % processes:
         raise ValueError(
             f"populations = {populations} cannot be shared by {processes} processes, which take two each, or more: "
             f"give populations={2 * processes * max(1, round(populations / (2 * processes)))}."
         )
-    if processes == 1 and jax.config.jax_default_device is not None:  # type: ignore[attr-defined]
-        return None  # the user has chosen one
-    own: dict[int, list[jax.Device]] = {}
-    for device in jax.devices():
-        own.setdefault(device.process_index, []).append(device)
-    most = 1 if alone and jax.default_backend() == "cpu" else min(len(devices) for devices in own.values())
-    used = max(k for k in range(1, most + 1) if groups // processes % k == 0)
-    chosen = [device for process in sorted(own) for device in own[process][:used]]
-    return None if len(chosen) == 1 else Mesh(np.array(chosen), (AXIS,))
+    share = populations // processes
+    own = slice(jax.process_index() * share, (jax.process_index() + 1) * share)
+    devices = jax.local_devices()[: groups // processes]
+    if jax.config.jax_default_device is not None:  # type: ignore[attr-defined]
+        devices = [default_device()]  # the user has chosen one
+    elif alone and jax.default_backend() == "cpu":
+        devices = devices[:1]
+    return Team(tuple(devices), group, own)
 
 
-def spread(tree: T, mesh: Mesh | None) -> T:
-    """Put arrays [population, ...], the same in every process, where their populations run."""
-    return _put(tree, mesh, PartitionSpec(AXIS))
+def default_device() -> jax.Device:
+    """Return where JAX runs what nobody has put elsewhere."""
+    chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
+    if isinstance(chosen, jax.Device):
+        return chosen
+    return jax.local_devices(backend=chosen)[0]
 
 
-def repeat(tree: T, mesh: Mesh | None) -> T:
-    """Put arrays, the same in every process, on every device."""
-    return _put(tree, mesh, PartitionSpec())
-
-
-def one_copy(tree: T) -> T:
-    """Return the first device's copy, in this process, of arrays that every device has."""
-    return jax.tree.map(lambda a: a.addressable_data(0) if isinstance(a, jax.Array) else a, tree)
-
-
-def _put(tree: T, mesh: Mesh | None, spec: PartitionSpec) -> T:
-    if mesh is None:
-        return jax.device_put(tree)  # no program is compiled for that, as for `jnp.asarray`
-    sharding = NamedSharding(mesh, spec)
+def _copied(tree: T, device: jax.Device) -> T:
     known: dict[int, jax.Array] = {}  # a model has its data in several places
 
     def once(a: jax.Array) -> jax.Array:
         if id(a) not in known:
-            known[id(a)] = one(a)
+            known[id(a)] = jax.device_put(a, device)
         return known[id(a)]
-
-    def one(a: jax.Array) -> jax.Array:
-        if isinstance(a, jax.Array) and a.sharding == sharding:
-            return a  # there already
-        if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(one(jax.random.key_data(a)))
-        there = np.asarray(a)  # from a device, JAX would compile a program that cuts it
-        if jax.process_count() == 1:
-            return jax.device_put(there, sharding)
-        return jax.make_array_from_callback(there.shape, sharding, lambda index: there[index])
 
     return jax.tree.map(once, tree)
 
 
-def host(tree: T) -> T:
-    """Bring arrays to this process as NumPy's, whatever process made which part."""
+def gathered(own: np.ndarray) -> np.ndarray:
+    """Join what every process has of its own populations, [population, ...], in all of them."""
     if jax.process_count() == 1:
-        return jax.tree.map(_joined, tree)
+        return own
     from jax.experimental.multihost_utils import process_allgather
 
-    def one(a: jax.Array) -> np.ndarray:
-        local = not isinstance(a, jax.Array) or a.is_fully_addressable
-        return np.asarray(a if local else process_allgather(a, tiled=True))
-
-    return jax.tree.map(one, tree)
-
-
-def _joined(a: jax.Array) -> np.ndarray:
-    """Join the parts of an array; JAX itself takes three times as long for one that is spread along its first axis."""
-    if not isinstance(a, jax.Array) or a.is_fully_replicated:
-        return np.asarray(a)
-    return np.concatenate([np.asarray(shard.data) for shard in a.addressable_shards])
+    return np.asarray(process_allgather(own, tiled=True))
 
 
 class LostPeerError(RuntimeError):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from thermint import diagnostics, keys, ladders
 from thermint._runtime import require_float64
-from thermint.devices import mesh_of, peers
+from thermint.devices import peers, team_of
 from thermint.draws import Draws, check_draws, concatenate
 from thermint.errors import most_errors
 from thermint.interop.callback import own_errors
@@ -67,7 +67,7 @@ def sample(
     ladder = as_ladder(ladder)
     require_whole("draws", draws, at_least=1)
     require_whole("populations", populations, at_least=1)
-    length = chunk_length(draws)
+    length = chunk_length(draws, populations=populations, rungs=len(ladder), dimension=model.dimension)
     sampler = make_sampler(
         model, ladder, length=length, populations=populations, kernel=kernel, swap=swap, key=keys.new(seed)
     )
@@ -200,7 +200,7 @@ def evidence(
     require_positive("target_error", target_error)
     require_positive("max_evaluations", max_evaluations)
     require_positive("max_seconds", max_seconds)
-    mesh_of(populations)  # refuses those that several processes cannot share
+    team_of(populations)  # refuses those that several processes cannot share
     given: Ladder | None = None
     if ladder is not None:
         given = as_ladder(ladder)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -53,20 +51,14 @@ def empty(frame: Frame, *, populations: int, batches: int, folds: int, degree: i
     )
 
 
-def accumulate(
-    gram: Gram, draws: Draws, weight: np.ndarray, batch: int, fold: int, *, degree: int, cross: bool
-) -> tuple[Gram, np.ndarray]:
-    """Add a chunk of draws to one batch.
-
-    By NumPy, whose BLAS takes a third of XLA's time for the products, in a thread beside that which makes the features.
+def accumulate(gram: Gram, draws: Draws, batch: int, *, degree: int, cross: bool) -> tuple[Gram, np.ndarray]:
+    """Add a chunk of draws to one batch; by NumPy, whose BLAS takes a third of XLA's time for the products.
 
     Args:
         gram: what was accumulated so far, to which this is added.
         draws: a chunk.
-        weight: [draw], 1 for draws that count and 0 for padding.
         batch: index of the batch they belong to.
-        fold: index of the batch's fold.
-        degree: of the trial functions.
+        degree: highest total degree of the trial functions.
         cross: whether these include products of different coordinates.
 
     Returns:
@@ -78,30 +70,17 @@ def accumulate(
     sizes = [1 + TARGETS + size(d, k, cross, components) for k in range(degree + 1)]
     large = np.empty((degree, rungs, len(range(0, populations * length, SPARING))))
     steps = np.diff(np.asarray(draws.ladder), prepend=draws.ladder[0], append=draws.ladder[-1])
-    counts = np.tile(weight, populations)
-
-    def add(rung: int, rows: np.ndarray) -> None:
-        gram.first[batch, :, rung] += rows.reshape(-1, populations, length).sum(axis=-1).T
-        gram.second[fold, rung] += rows @ rows.T
-        for k, (low, high) in enumerate(pairwise(sizes)):
-            large[k, rung] = np.sum(rows[low:high, ::SPARING] ** 2, axis=0)
-
-    gram.number[batch] += np.sum(weight)
+    fold = gram.fold[batch]
+    gram.number[batch] += length
     with one_thread():
-        added = []
         for rung in range(rungs):
             frame = Frame(*(part[rung] for part in gram.frame))
-            rows = _rows(*at_rung(draws, rung), frame, steps[rung], steps[rung + 1], degree, cross) * counts
-            added.append(_aside().submit(add, rung, rows))
-        for one in added:
-            one.result()
+            rows = _rows(*at_rung(draws, rung), frame, steps[rung], steps[rung + 1], degree, cross)
+            gram.first[batch, :, rung] += rows.reshape(-1, populations, length).sum(axis=-1).T
+            gram.second[fold, rung] += rows @ rows.T
+            for k, (low, high) in enumerate(pairwise(sizes)):
+                large[k, rung] = np.sum(rows[low:high, ::SPARING] ** 2, axis=0)
     return gram, np.sqrt(np.cumsum(large, axis=0))
-
-
-@cache
-def _aside() -> ThreadPoolExecutor:
-    """One thread: Python's own work, which makes the rows, would only get in the way of more."""
-    return ThreadPoolExecutor(1, thread_name_prefix="thermint-gram")
 
 
 def _rows(

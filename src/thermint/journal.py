@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 
 from thermint import store
-from thermint.devices import agreed, host, share_bytes
+from thermint.devices import agreed, share_bytes
 from thermint.model import Model
 from thermint.options import name_of
 from thermint.store import DamagedError
@@ -102,10 +102,10 @@ class Journal:
         return self.get(name)
 
     def step(self, make: Callable[[], T]) -> T:
-        """Return what this step gave before, or make it now; with a file, as NumPy arrays."""
+        """Return what this step gave before, or make it now."""
         if self.path is None:
             return make()
-        self._steps.append(self._again.popleft() if self._again else host(make()))
+        self._steps.append(self._again.popleft() if self._again else make())
         if not self._again:
             self._write_if_due()
         return self._steps[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -95,7 +96,7 @@ class Model:
         bound = dict(zip(_FUNCTIONS, functions, strict=True))
         return cls(**bound, **dict(zip(_STATIC, rest, strict=True)))
 
-    @property
+    @cached_property
     def dimension(self) -> int:
         """The number of real parameters."""
         return jax.eval_shape(self.sample_prior, keys.shape()).size

@@ -119,7 +119,7 @@ class Paths:
         kernel = self.kernel or default_kernel(self.model)
         settings = self._settings("prior", kernel)
         first = self._affordable(spent, len(ladder), kernel)
-        length = self.session.journal.stage("prior length", lambda: self._length(first))
+        length = self.session.journal.stage("prior length", lambda: self._length(first, len(ladder)))
 
         def begin(done: Round | None, kept: Kept | None) -> Begun:
             if not done:
@@ -339,11 +339,13 @@ class Paths:
 
     def _fitted_length(self, spent: int) -> int:
         """Choose the length of a chunk on the fitted path."""
-        length = self._length(self._affordable(spent, RUNGS[0], self.kernel))
+        length = self._length(self._affordable(spent, RUNGS[0], self.kernel), RUNGS[-1])
         return length if self.max_evaluations is None else -(-length // 4)  # smaller pieces fit a budget better
 
-    def _length(self, draws: int) -> int:
-        return chunk_length(batched(draws, self.populations)[1])
+    def _length(self, draws: int, rungs: int) -> int:
+        several = self.populations
+        per_batch = batched(draws, several)[1]
+        return chunk_length(per_batch, populations=several, rungs=rungs, dimension=self.model.dimension)
 
     def _brief(self, done: Round | None, rungs: int, kernel: Kernel) -> bool:
         """Say whether the round after ``done`` computes so little that its program need not be fast.

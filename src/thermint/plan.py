@@ -14,7 +14,8 @@ from thermint.gram import Gram
 from thermint.options import require_whole
 from thermint.quadrature import RULES
 
-LONGEST_CHUNK = 100  # draws of one population and rung that are held at a time
+LONGEST_CHUNK = 250  # draws of one population and rung that are held at a time
+LARGEST_CHUNK = 2**26  # bytes, of all populations and rungs
 LARGEST_GRAM = 2**30  # bytes
 LONGEST_TRACE = 10_000  # values of g that are kept of each population and rung; longer traces are thinned
 AUTO_DEGREE = 4  # highest that "auto" tries
@@ -61,16 +62,13 @@ class Plan:
             frame, populations=populations, batches=self.batches, folds=FOLDS, degree=self.degree, cross=self.cross
         )
 
-    def accumulate(
-        self, gram: Gram, draws: Draws, batch: int, weight: np.ndarray | None = None
-    ) -> tuple[Gram, np.ndarray]:
-        """Add a chunk of draws to a batch; those of weight 0 do not count.
+    def accumulate(self, gram: Gram, draws: Draws, batch: int) -> tuple[Gram, np.ndarray]:
+        """Add a chunk of draws to a batch.
 
         Returns:
             The Gram, and how large the features were, [degree, rung, some of the draws].
         """
-        weight = np.ones(draws.log_prior.shape[1]) if weight is None else weight
-        return grams.accumulate(gram, draws, weight, batch, gram.fold[batch], degree=self.degree, cross=self.cross)
+        return grams.accumulate(gram, draws, batch, degree=self.degree, cross=self.cross)
 
 
 def make_plan(
@@ -113,7 +111,7 @@ def make_plan(
             "draws, use a lower degree, or crossfit=True."
         )
     batches, per_batch = batched(draws, populations)
-    length = length or chunk_length(per_batch)
+    length = length or chunk_length(per_batch, populations=populations, rungs=rungs, dimension=dimension)
     return Plan(length, -(-per_batch // length), batches, sizes, fixed, cross, rule, crossfit)
 
 
@@ -123,9 +121,10 @@ def batched(draws: int, populations: int) -> tuple[int, int]:
     return batches, -(-draws // batches)
 
 
-def chunk_length(draws: int) -> int:
+def chunk_length(draws: int, *, populations: int, rungs: int, dimension: int) -> int:
     """Return the length of the chunks that so many draws are cut into, nearly equal ones."""
-    return -(-draws // -(-draws // LONGEST_CHUNK))
+    fitting = LARGEST_CHUNK // (populations * rungs * 8 * (3 * dimension + 5))  # as `population` records them
+    return -(-draws // -(-draws // max(1, min(LONGEST_CHUNK, fitting))))
 
 
 def _bytes(size: int, rungs: int) -> int:

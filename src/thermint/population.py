@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh, PartitionSpec
 
-from thermint.devices import AXIS, group_of, host, repeat, spread
+from thermint.devices import Team, gathered, team_of
 from thermint.draws import Array as AnyArray
 from thermint.draws import Draws
 from thermint.kernels import Kernel, Noise, Params
@@ -71,98 +70,105 @@ def begin(state: Evaluation, log_step: AnyArray) -> Population:
     return Population(state, log_step, np.zeros(log_step.shape))
 
 
-def advance(
+class Engine(NamedTuple):
+    """What moves populations: all that stays the same from one chunk to the next."""
+
+    model: Model
+    kernel: Kernel  # the move within a rung
+    swap: Swap  # the move between rungs
+    length: int  # iterations that the program has room for: it makes chunks of any length up to that
+    team: Team  # the devices that share the populations
+    copies: list[Model]  # of the model, one on each of those
+    level: int = 1  # of optimisation; see `thermint.programs.jit`
+
+
+def engine_of(
+    model: Model, populations: int, *, kernel: Kernel, swap: Swap, length: int, level: int = 1, alone: bool = False
+) -> Engine:
+    """Get ready to move so many populations, on all devices, or ``alone`` on one."""
+    team = team_of(populations, alone)
+    return Engine(model, kernel, swap, length, team, team.put(model), level)
+
+
+class Chunk(NamedTuple):
+    """Iterations that devices are busy with."""
+
+    ends: list[Array]  # where the populations of each group will be, packed
+    record: list[Array]  # of their draws
+    number: int  # of iterations
+    ladder: Ladder
+
+
+def launch(
+    engine: Engine,
     keys: Array | np.ndarray,
-    population: Population,
+    before: Population | Chunk,
     rungs: Rungs,
     iteration: int,
     gain: float,
     stop: int,
-    *,
-    model: Model,
-    kernel: Kernel,
-    swap: Swap,
-    length: int,
-    mesh: Mesh | None = None,
-    level: int = 1,
-) -> tuple[Population, Draws]:
-    """Run up to ``length`` iterations and return them as a chunk of draws.
+) -> Chunk:
+    """Set devices to some iterations, and do not wait for them.
 
     Args:
+        engine: what moves the populations.
         keys: one key per population, or its words. Iteration n of a population depends on its key and on n, so that
             chunks may have any length.
-        population: where to start.
+        before: where to start: populations, or where those of a chunk will be.
         rungs: inverse temperatures and the kernel's adapted metric.
         iteration: number of the first iteration.
         gain: how fast step sizes follow the acceptance rate (Robbins-Monro); 0 leaves them frozen.
-        stop: number of the iteration before which to stop, ``length`` away at most.
-        model: the model.
-        kernel: the move within a rung.
-        swap: the move between rungs.
-        length: number of iterations that the program has room for: one program makes chunks of any length.
-        mesh: the devices that share the populations; see `thermint.devices`.
-        level: of optimisation; see `thermint.programs.jit`.
+        stop: number of the iteration before which to stop, ``engine.length`` away at most.
     """
-    d = population.state.position.shape[-1]
+    team, length = engine.team, engine.length
+    keys = keys[team.populations]
+    d = rungs.precision_factor.shape[-1]
     random = noise(keys, iteration, length, rungs=len(rungs.ladder) + 1, d=d)  # the last is for the fresh draws
-    fresh = fresh_draws(model, keys, iteration, random[:, :, -1])
-    numbers = np.int64(iteration), np.float64(gain), np.int64(stop - iteration)
-    shared = repeat(rungs, mesh), numbers
-    options: Any = {"model": model, "length": length, "kernel": kernel, "swap": swap, "mesh": mesh, "level": level}
-    parts = random[:, :, :-1], fresh, _pack(population)
-    # As one array, which is moved to the devices in one step.
-    own = np.concatenate([part.reshape(len(keys), -1) for part in parts], axis=1)
-    at_once = group_of(len(keys)) * (1 if mesh is None else mesh.size)
-    made = []
-    for first in range(0, len(keys), at_once):
-        some = own[first : first + at_once]
-        some = some if mesh is None else spread(some, mesh)  # else the program takes it as it is
-        made.append(_advance(some, shared, **options))
-    packed, record = (np.concatenate(parts) for parts in zip(*map(host, made), strict=True))
-    known, rest = _taken_apart(record[:, : stop - iteration], d)
-    return _parts(packed, d), Draws(np.asarray(rungs.ladder), *known, *np.moveaxis(rest, -1, 0))
+    fresh = fresh_draws(engine.model, keys, iteration, random[:, :, -1])
+    # As one array, which is moved to a device in one step.
+    chance = np.concatenate([part.reshape(len(keys), -1) for part in (random[:, :, :-1], fresh)], axis=1)
+    packed = before.ends if isinstance(before, Chunk) else team.cut(_pack(before)[team.populations])
+    shared = rungs, (np.int64(iteration), np.float64(gain), np.int64(stop - iteration))
+    options: Any = {"length": length, "kernel": engine.kernel, "swap": engine.swap, "level": engine.level}
+    turns = cycle(zip(team.devices, engine.copies, strict=True))
+    made = [
+        _advance(*own, shared, model=copy, device=device, **options)
+        for (device, copy), *own in zip(turns, packed, team.cut(chance), strict=False)
+    ]
+    ends, record = map(list, zip(*made, strict=True))
+    return Chunk(ends, record, stop - iteration, np.asarray(rungs.ladder))
 
 
-@jit("length", "kernel", "swap", "mesh", "level")
+def collect(chunk: Chunk) -> tuple[Population, Draws]:
+    """Wait for the devices; return where the populations are, and their draws."""
+    packed, record = (gathered(np.concatenate([*map(np.asarray, part)])) for part in (chunk.ends, chunk.record))
+    d = (record.shape[-1] - 5) // 3
+    known, rest = _taken_apart(record[:, : chunk.number], d)
+    return _parts(packed, d), Draws(chunk.ladder, *known, *np.moveaxis(rest, -1, 0))
+
+
+@jit("length", "kernel", "swap", "level")
 def _advance(
-    own: Array,
+    packed: Array,
+    chance: Array,
     shared: tuple[Rungs, tuple[Array, Array, Array]],
     *,
     model: Model,
     length: int,
     kernel: Kernel,
     swap: Swap,
-    mesh: Mesh | None,
     level: int,
-) -> tuple[Array, Array]:
-    """Do what `advance` says for a group of populations on every device, with given random numbers."""
-    del level
-    local: Any = partial(_run, length=length, kernel=kernel, swap=swap)
-    if mesh is not None:
-        each, same = PartitionSpec(AXIS), PartitionSpec()
-        specs: dict[str, Any] = {"in_specs": (each, same, same), "out_specs": each}
-        local = jax.shard_map(local, mesh=mesh, check_vma=False, **specs)  # nothing is exchanged
-    return local(own, shared, model)
-
-
-def _run(
-    own: Array,
-    shared: tuple[Rungs, tuple[Array, Array, Array]],
-    model: Model,
-    *,
-    length: int,
-    kernel: Kernel,
-    swap: Swap,
 ) -> tuple[Array, Array]:
     """Run the populations of one group side by side; return where they are, packed, and the record of their draws.
 
     What the loop carries, records and reads is one array each, and all chains are one axis: XLA compiles and starts
     operations one by one, and JAX traces them once for every axis that is mapped over.
     """
+    del level
     (ladder, *metric), (iteration, gain, number) = jax.tree.map(jnp.asarray, shared)
     rungs, d = metric[0].shape[:2]
-    several, chains = len(own), len(own) * rungs
-    random, fresh, packed = jnp.split(own, np.cumsum([length * rungs * (d + 2), length * d]), axis=1)
+    several, chains = len(chance), len(chance) * rungs
+    random, fresh = jnp.split(chance, [length * rungs * (d + 2)], axis=1)
     random, fresh = random.reshape(several, length, rungs, d + 2), fresh.reshape(several, length, d)
     target = getattr(kernel, "target_acceptance", 0.6)
 

@@ -16,7 +16,6 @@ from numpyro.distributions.transforms import biject_to
 from scipy import stats
 
 from thermint import keys
-from thermint.devices import one_copy
 from thermint.model import Model
 from thermint.programs import jit
 
@@ -172,7 +171,7 @@ def _integral(model: Model) -> tuple[float, float]:
     low, centre, high = np.quantile(draws, [0.25, 0.5, 0.75])
     u = np.linspace(-30.0, 30.0, 40001)
     x = centre + (high - low) * np.sinh(u)
-    density = np.exp(np.asarray(jit()(jax.vmap(model.log_prior))(jnp.asarray(x[:, None]))))
+    density = np.exp(np.asarray(_log_priors(x[:, None], model=model)))
     integrand = np.nan_to_num(density) * (high - low) * np.cosh(u)
     total, coarse = np.trapezoid(integrand, u), np.trapezoid(integrand[::2], u[::2])
     return float(total), abs(float(np.log(total / coarse)))
@@ -195,17 +194,21 @@ def _reciprocal_average(model: Model) -> tuple[float, float]:
 def _prior_sample(model: Model, number: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw from the prior, [number, d], and evaluate its log density there, [number]."""
     theta = draw_prior(model, keys.children(keys.new(0), number))
-    return theta, np.asarray(jit()(jax.vmap(model.log_prior))(theta))
+    return theta, np.asarray(_log_priors(theta, model=model))
 
 
 def draw_prior(model: Model, key: Array | np.ndarray) -> np.ndarray:
     """Draw once from the prior for every key, [..., d]; by a program that is the same for any number of them."""
-    # One program, whether a kernel needs these or not, and wherever else the model is.
-    model = one_copy(replace(model, metric=None, with_fisher=None))
+    model = replace(model, metric=None, with_fisher=None)  # one program, whether a kernel needs these or not
     data = keys.words(key)
     flat = np.concatenate([data.reshape(-1, 2), np.zeros((-data.size // 2 % AT_ONCE, 2), dtype=data.dtype)])
     drawn = [np.asarray(_draw(part, model=model)) for part in np.split(flat, len(flat) // AT_ONCE)]
     return np.concatenate(drawn)[: data.size // 2].reshape(*data.shape[:-1], -1)
+
+
+@jit()
+def _log_priors(theta: Array, *, model: Model) -> Array:
+    return jax.vmap(model.log_prior)(theta)
 
 
 @jit(level=0)

@@ -2,33 +2,35 @@
 
 JAX keeps compiled programs on disk too, but it finds them by what tracing gives, and to trace the sampler takes longer
 than to run it. Here a program is found by what it is made of: thermint's source, the versions and options of JAX, the
-kind of processor, the shapes of the arguments, and what each function of the model computes, as StableHLO, constants
-included. Only the model's own few functions are traced for that.
+kind of processor, the shapes of the arguments, and what each function of the model computes, constants included. Only
+the model's own few functions are traced for that, and nothing is lowered.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import pickle
 import platform
 import re
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, lru_cache, partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import serialize_executable
-from jax.sharding import Mesh
 from jax.stages import Compiled
 from jax.tree_util import Partial
 
 from thermint import keys
 from thermint._runtime import cache_folder, compiler_options, cores
+from thermint.computes import UnknownError, digest, stable
+from thermint.devices import default_device
 from thermint.model import Model
 from thermint.sizes import work
 
@@ -49,76 +51,125 @@ def forget() -> None:
         programs.clear()
 
 
-def jit(*static: str, donate: tuple[str, ...] = (), level: int = 1) -> Callable[[Callable[..., R]], Callable[..., R]]:
+class Program(NamedTuple):
+    """A compiled program."""
+
+    run: Compiled
+    made_here: bool  # not read from a file, by us or by JAX: it can be written to one
+
+
+def jit(*static: str, level: int = 1) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Make a decorator like `jax.jit`, for programs that take longer to compile than to run.
 
     Programs of thermint's own functions at the top of a module are kept on disk. What such a function needs of a model
-    must reach it as an argument.
+    must reach it as an argument. A call may name a ``device`` to run on, where its arguments are; it is JAX's default
+    else. Devices of one kind share a program, and so the bits of what it computes.
 
     Args:
         static: names of the arguments that are part of the program; they are given by name.
-        donate: names of the arguments whose memory is used again.
-        level: how much it is optimised: 2, as XLA does it, for programs that run long; 1, to compile in a third of that
-            time; 0, hardly, for programs that run for a moment. A static argument of that name says so for one call.
+        level: how much it is optimised: 1, to compile in a third of the time that XLA would take; 0, hardly, for
+            programs that run for a moment. A static argument of that name says so for one call.
     """
 
     def decorate(function: Callable[..., R]) -> Callable[..., R]:
         @cache
         def plain(level: int) -> Callable[..., R]:
             options = compiler_options(level)
-            return jax.jit(function, static_argnames=static, donate_argnames=donate, compiler_options=options)
+            return jax.jit(function, static_argnames=static, compiler_options=options)
 
         if not _is_own(function):
             return wraps(function)(lambda *args, **kwargs: plain(level)(*args, **kwargs))
-        programs: dict[Hashable, Callable[..., R]] = {}
+        programs: dict[Hashable, dict[jax.Device, Program]] = {}
         _IN_MEMORY.append(programs)
 
         @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> R:
+        def call(*args: Any, device: jax.Device | None = None, **kwargs: Any) -> R:
             fixed = {name: kwargs.pop(name) for name in static if name in kwargs}
             leaves, tree = jax.tree.flatten((args, kwargs))
             if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
                 return plain(level)(*args, **kwargs, **fixed)
-            here = jax.config.jax_default_device, jax.config.jax_enable_x64  # type: ignore[attr-defined]
-            signature = tree, tuple(fixed.values()), tuple(map(_kind, leaves)), here
+            here = device or default_device()
+            kinds = tuple(_kind(leaf, here) for leaf in leaves)
+            signature = tree, tuple(fixed.values()), kinds, here.device_kind, jax.config.jax_enable_x64  # type: ignore[attr-defined]
             if signature not in programs:
-                worth = fixed.get("level", level)
                 while len(programs) >= MOST:
                     del programs[next(iter(programs))]
-                programs[signature] = _found_or_made(function, partial(plain, worth), fixed, args, kwargs)
-            return programs[signature](*args, **kwargs)
+            same = programs.setdefault(signature, {})
+            if here not in same:
+                worth = fixed.get("level", level)
+                same[here] = _found_or_made(function, partial(plain, worth), fixed, args, kwargs, here, same)
+            return same[here].run(*args, **kwargs)
 
         return call
 
     return decorate
 
 
-def _kind(leaf: Any) -> tuple[Hashable, ...]:
-    """Return all of an argument that a program depends on; last, where it is, unless that is where all else is."""
+def _kind(leaf: Any, here: jax.Device) -> tuple[Hashable, ...]:
+    """Return all of an argument that a program depends on; last, where it is, unless that is here."""
     if not isinstance(leaf, jax.Array):
         return np.shape(leaf), np.asarray(leaf).dtype, isinstance(leaf, bool | int | float), None
-    elsewhere = leaf.sharding.device_set != {_default_device()}
+    elsewhere = leaf.sharding.device_set != {here}
     return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), leaf.sharding if elsewhere else None
 
 
 def _found_or_made(
-    function: Callable[..., R], program: Callable[[], Any], fixed: dict[str, Any], args: tuple, kwargs: dict[str, Any]
-) -> Callable[..., R]:
-    """Load a program from its file, or compile it and write one."""
-    path = _path(function, fixed, args, kwargs)
-    tree = jax.tree.structure((args, kwargs))
+    function: Callable[..., R],
+    program: Callable[[], Any],
+    fixed: dict[str, Any],
+    args: tuple,
+    kwargs: dict[str, Any],
+    here: jax.Device,
+    same: dict[jax.Device, Program],
+) -> Program:
+    """Copy a program from another device, or load it from its file, or compile it and write one."""
+    path = _path(function, fixed, args, kwargs, here)
+    for other in same.values():
+        if other.made_here:
+            with suppress(Exception):  # it calls code of this process, or this version of JAX cannot write programs
+                return Program(_on(here, *serialize_executable.serialize(other.run)), made_here=False)
     if path is not None and path.exists():
         with suppress(Exception):  # a file that cannot be used is as good as none
-            return _loaded(path, tree, fixed)
-    if path is None:
-        return program().lower(*args, **kwargs, **fixed).compile()
+            return Program(_loaded(path, jax.tree.structure((args, kwargs)), here), made_here=False)
     before = len(_LOADED_BY_JAX)
-    with _unseen_by_jax():
+    elsewhere = nullcontext() if here == default_device() else jax.default_device(here)
+    with elsewhere, nullcontext() if path is None else _unseen_by_jax():
         compiled = program().lower(*args, **kwargs, **fixed).compile()
-    if len(_LOADED_BY_JAX) == before:  # else what is written would lack its code
+    made_here = len(_LOADED_BY_JAX) == before  # else what is written would lack its code
+    if path is not None and made_here:
         with suppress(Exception):  # a full disk, a version of JAX that cannot write programs
             _write(path, compiled)
-    return compiled
+    return Program(compiled, made_here)
+
+
+def _on(device: jax.Device, content: bytes, in_tree: Any, out_tree: Any) -> Compiled:
+    """Load a program that was written, on whatever device it was compiled for."""
+    with suppress(KeyError):  # that is another one
+        return serialize_executable.deserialize_and_load(content, in_tree, out_tree, execution_devices=[device])
+    unloaded, args_info, no_kwargs = _Reader(content, device).load()
+    return Compiled(unloaded.load(), [], in_tree.unflatten(args_info), out_tree, no_kwargs=no_kwargs)
+
+
+class _Reader(pickle.Unpickler):
+    """Reads what `serialize_executable.serialize` wrote, for another device."""
+
+    def __init__(self, content: bytes, device: jax.Device) -> None:
+        super().__init__(io.BytesIO(content))
+        self._device = device
+
+    def persistent_load(self, named: tuple) -> Any:
+        from jax._src.compiler import get_compile_options
+        from jax._src.lib import xla_client
+
+        kind, *parts = named
+        if kind != "exec":
+            return self._device if kind == "device" else self._device.client
+        there = np.array([[self._device.id]])
+        return self._device.client.deserialize_executable(
+            *parts,
+            executable_devices=xla_client.DeviceList((self._device,)),
+            compile_options=get_compile_options(num_replicas=1, num_partitions=1, device_assignment=there),
+        )
 
 
 _LOADED_BY_JAX: list[str] = []  # an entry for each program that JAX found in its own cache
@@ -144,14 +195,12 @@ def _unseen_by_jax() -> Iterator[None]:
         jax.config.update(name, before)
 
 
-def _loaded(path: Path, tree: Any, fixed: dict[str, Any]) -> Compiled:
+def _loaded(path: Path, tree: Any, here: jax.Device) -> Compiled:
     """Load a compiled program, for arguments of that structure."""
     content, out_tree, lapack = pickle.loads(path.read_bytes())
     if lapack:
         _start_lapack()
-    mesh = fixed.get("mesh")
-    devices = list(mesh.devices.flat) if mesh is not None else [_default_device()]
-    return serialize_executable.deserialize_and_load(content, tree, out_tree, execution_devices=devices)
+    return _on(here, content, tree, out_tree)
 
 
 def _write(path: Path, compiled: Compiled) -> None:
@@ -173,11 +222,6 @@ def _start_lapack() -> None:
     jax.jit(jnp.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), float))
 
 
-def _default_device() -> jax.Device:
-    chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
-    return chosen if isinstance(chosen, jax.Device) else jax.devices()[0]
-
-
 def is_brief(model: Model, evaluations: int = USUAL) -> bool:
     """Say whether so many evaluations of a model take less time than to optimise the program that makes them."""
     function: Any = model.log_likelihood
@@ -197,11 +241,9 @@ def _work(function: Callable[..., Any], dimension: int) -> float:
     return work(function, jax.ShapeDtypeStruct((dimension,), jnp.float64))
 
 
-class UnknownError(Exception):
-    """Nothing tells whether another process has the same."""
-
-
-def _path(function: Callable[..., Any], fixed: dict[str, Any], args: tuple, kwargs: dict[str, Any]) -> Path | None:
+def _path(
+    function: Callable[..., Any], fixed: dict[str, Any], args: tuple, kwargs: dict[str, Any], here: jax.Device
+) -> Path | None:
     """Name the file of a program; None where it cannot be kept."""
     folder = cache_folder()
     if folder is None or jax.process_count() > 1:
@@ -209,8 +251,9 @@ def _path(function: Callable[..., Any], fixed: dict[str, Any], args: tuple, kwar
     try:
         leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=lambda node: isinstance(node, Model))
         parts = [_setup(), _name(function), *(f"{key}={_name(value)}" for key, value in sorted(fixed.items()))]
-        parts += [_stable(str(tree)), *map(_of_argument, leaves), str(_default_device())]
-        parts += [_stable(str(_kind(leaf)[-1])) for leaf in jax.tree.leaves((args, kwargs))]  # where a model's data are
+        parts += [stable(str(tree)), *(_of_argument(leaf, here) for leaf in leaves), here.platform, here.device_kind]
+        where = [_kind(leaf, here)[-1] for leaf in jax.tree.leaves((args, kwargs))]  # the data of a model, too
+        parts += [stable(str(place)) for place in where]
     except UnknownError:
         return None
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -221,8 +264,6 @@ def _name(value: Any) -> str:
     """Describe something that is part of a program, the same in every process."""
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
-    if isinstance(value, Mesh):
-        return f"{value.axis_names} {[(device.id, device.device_kind) for device in value.devices.flat]}"
     if _is_own(value):
         return f"{value.__module__}.{value.__qualname__}"
     raise UnknownError
@@ -234,15 +275,8 @@ def _is_own(function: Any) -> bool:
     return "<" not in name and getattr(function, "__module__", "").startswith(OWN)
 
 
-def _stable(text: str) -> str:
-    """Refuse descriptions that have addresses in them."""
-    if re.search(r"\b0x[0-9a-f]{6,}", text):
-        raise UnknownError
-    return text
-
-
-def _of_argument(leaf: Any) -> str:
-    return _of_model(leaf) if isinstance(leaf, Model) else _stable(str(_kind(leaf)))
+def _of_argument(leaf: Any, here: jax.Device) -> str:
+    return _of_model(leaf, here) if isinstance(leaf, Model) else stable(str(_kind(leaf, here)))
 
 
 # How programs use the functions of a model.
@@ -256,18 +290,18 @@ ROLES: dict[str, Callable[..., Any]] = {
 }
 
 
-def _of_model(model: Model) -> str:
+def _of_model(model: Model, here: jax.Device) -> str:
     """Describe all that programs take from a model: what its functions compute, and its options."""
     functions = {role: getattr(model, role) for role in ROLES}
-    known = [_of_function(f, role, model) for role, f in functions.items() if f is not None]
+    known = [_of_function(f, role, model, here) for role, f in functions.items() if f is not None]
     return f"{known} {model.names} {model.differentiable} {model.batch} {model.one_device}"
 
 
-def _of_function(function: Callable[..., Any], role: str, model: Model) -> str:
+def _of_function(function: Callable[..., Any], role: str, model: Model, here: jax.Device) -> str:
     """Describe what a function computes, in the way in which programs use it."""
     if isinstance(function, Partial) and _is_own(function.func) and not function.keywords:
         bound, tree = jax.tree.flatten(function.args, is_leaf=lambda node: isinstance(node, Model))
-        return f"{role} {_name(function.func)} {_stable(str(tree))} {list(map(_of_argument, bound))}"
+        return f"{role} {_name(function.func)} {stable(str(tree))} {[_of_argument(leaf, here) for leaf in bound]}"
     bound_function = function if isinstance(function, Partial) else Partial(function)
     leaves, tree = jax.tree.flatten(bound_function)
     shapes = [jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype) for leaf in leaves]
@@ -285,13 +319,7 @@ def _computed(
     # For several points at once: a function may have a rule of its own for that.
     several = jax.ShapeDtypeStruct((2, *argument.shape), argument.dtype)
     traced = jax.jit(lambda f, x: jax.vmap(use(f))(x)).trace(jax.tree.unflatten(tree, shapes), several)
-    text = traced.lower().as_text()
-    if "callback" in text:
-        raise UnknownError
-    digest = hashlib.sha256(text.encode())
-    for constant in traced.jaxpr.consts:
-        digest.update(np.asarray(constant).tobytes())
-    return digest.hexdigest()
+    return digest(traced)
 
 
 def _setup() -> str:
@@ -299,7 +327,7 @@ def _setup() -> str:
     config = {name: value for name, value in jax.config.values.items() if not re.search("cache|dir|log", name)}
     backend = jax.devices()[0].client
     versions = jax.__version__, backend.platform, backend.platform_version, jax.device_count()
-    return _stable(f"{_source()} {_processor()} {cores()} {versions} {os.environ.get('XLA_FLAGS')} {config}")
+    return stable(f"{_source()} {_processor()} {cores()} {versions} {os.environ.get('XLA_FLAGS')} {config}")
 
 
 @cache

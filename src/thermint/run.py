@@ -123,7 +123,7 @@ def _add(kept: Kept, sampler: Sampler) -> Kept:
     thinning = -(-plan.draws * populations * rungs // MOST_LOCATED)
     sparing = -(-plan.draws * populations // MOST_POSTERIOR)
     sizing = -(-plan.draws * populations // (SPARING * MOST_LARGE))
-    piece = sampler.chunk()
+    piece = sampler.chunk(ahead=(plan.draws - drawn - 1) // plan.length)
     gram, large = plan.accumulate(kept.gram, piece, drawn // (plan.length * plan.chunks))
     batch = [*kept.batch, moves_of(piece)]
     full = len(batch) == plan.chunks
@@ -166,16 +166,12 @@ def run_of(draws: Draws, plan: Plan) -> Run:
     gram = plan.empty(frame_of(draws), populations)
     edges = np.linspace(0, number, plan.batches + 1).round().astype(int)
     sizing = -(-number * populations // (SPARING * MOST_LARGE))
-    longest = np.diff(edges).max()
     moves, sizes = [], []
     for batch, (start, stop) in enumerate(pairwise(edges)):
-        # Batches may differ by one draw; a neighbour of weight 0 fills the shorter ones: one program serves all.
-        first = min(start, number - longest)
-        weight = np.arange(first, first + longest)
-        weight = ((weight >= start) & (weight < stop)).astype(float)
-        gram, large = plan.accumulate(gram, draws.block(first, first + longest), batch, weight)
+        piece = draws.block(start, stop)
+        gram, large = plan.accumulate(gram, piece, batch)
         sizes.append(large[:, :, ::sizing])
-        moves.append(moves_of(draws.block(start, stop)))
+        moves.append(moves_of(piece))
     some = locate(draws)
     last = posterior_of(draws, 0, -(-number * populations // MOST_POSTERIOR))
     return Run(np.asarray(draws.ladder), plan, gram, some.g, np.concatenate(sizes, axis=2), moves, some, last)

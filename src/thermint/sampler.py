@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh
 
 from thermint import keys
 from thermint import population as pop
 from thermint._runtime import require_float64
-from thermint.devices import host, mesh_of, repeat
 from thermint.draws import Draws, concatenate
 from thermint.frame import Frame
 from thermint.interop import as_model
@@ -22,13 +20,14 @@ from thermint.kernels import Kernel, Params, hmc, mala, random_walk
 from thermint.ladders import Ladder
 from thermint.linalg import LARGEST_WRITTEN_OUT
 from thermint.model import Model, check_shapes
-from thermint.population import Population, Swap
+from thermint.population import Chunk, Engine, Population, Rungs, Swap
 from thermint.priors import check_normalised
 from thermint.session import Session
 from thermint.sizes import sized
-from thermint.warmup import LONG, Advance, Rounds, precision_factor_of, warmup
+from thermint.warmup import LONG, Rounds, precision_factor_of, warmup
 
 FIRST_STEP = 0.5
+AHEAD = 2  # chunks that devices are given before they are needed: one to work on, one to go on with
 MALA_UP_TO = 15  # parameters
 
 
@@ -43,18 +42,80 @@ class Place(NamedTuple):
     evaluations: int  # of the likelihood, so far
 
 
+Asked = tuple[Population | Chunk, np.ndarray, Ladder, int, float, int]  # arguments of `Steps`
+
+
+class Steps:
+    """Moves populations on, in as many steps as the model is slow, and where asked before it is needed."""
+
+    def __init__(self, engine: Engine, keys: np.ndarray, cost: int, session: Session) -> None:
+        self.engine = engine
+        self.cost = cost  # evaluations for one draw from all rungs and populations
+        self._keys, self._session = keys, session
+        self._rungs: Rungs | None = None
+        self._settled: tuple[Any, Any] = None, None  # the metric and ladder of those
+        self._ahead: deque[tuple[Asked, Chunk]] = deque()  # what devices do already
+
+    def __call__(
+        self, now: Population, precision_factor: np.ndarray, ladder: Ladder, iteration: int, gain: float, stop: int
+    ) -> tuple[Population, Draws]:
+        """Run the iterations before ``stop``, and return where they led and what was drawn; see `population.launch`."""
+        pieces: list[Draws] = []
+
+        def piece(number: int) -> tuple[Population, Draws]:
+            asked = now, precision_factor, ladder, iteration, gain, iteration + number
+            if not self._ahead or not _same(self._ahead[0][0], asked):
+                self._ahead.clear()
+                return pop.collect(self._launch(*asked))
+            made = pop.collect(self._ahead.popleft()[1])
+            if self._ahead:  # which goes on from there
+                self._ahead[0] = (made[0], *self._ahead[0][0][1:]), self._ahead[0][1]
+            return made
+
+        while iteration < stop:
+            now, draws = self._session.step(piece, stop - iteration, self.cost)
+            iteration += draws.log_prior.shape[1]
+            pieces.append(draws)
+        return now, concatenate(pieces)
+
+    def look_ahead(self, place: Place, chunks: int) -> None:
+        """Have devices begin with up to so many of the next chunks, if they are made in one step each."""
+        length = self.engine.length
+        if self._session.affordable(length, self.cost) < length:
+            return
+        for number in range(len(self._ahead), min(chunks, AHEAD)):
+            before = self._ahead[-1][1] if number else place.population
+            first = place.iteration + number * length
+            asked = before, place.precision_factor, place.ladder, first, 0.0, first + length
+            self._ahead.append((asked, self._launch(*asked)))
+
+    def _launch(
+        self,
+        now: Population | Chunk,
+        precision_factor: np.ndarray,
+        ladder: Ladder,
+        iteration: int,
+        gain: float,
+        stop: int,
+    ) -> Chunk:
+        if self._rungs is None or self._settled[0] is not precision_factor or self._settled[1] is not ladder:
+            self._rungs, self._settled = pop.rungs_of(ladder, precision_factor), (precision_factor, ladder)
+        return pop.launch(self.engine, self._keys, now, self._rungs, iteration, gain, stop)
+
+
+def _same(one: Asked, other: Asked) -> bool:
+    return all(a is b for a, b in zip(one[:3], other[:3], strict=True)) and one[3:] == other[3:]
+
+
 class Sampler:
     """A sampler after its warm-up. It knows where its chains are; nothing else of it changes any more."""
 
-    def __init__(
-        self, model: Model, step: Advance, place: Place, length: int, cost: int, mesh: Mesh | None, last: Draws | None
-    ) -> None:
+    def __init__(self, steps: Steps, place: Place, last: Draws | None) -> None:
         self.place = place
-        self.length = length  # of a chunk
-        self.cost = cost  # evaluations for one draw from all rungs and populations
-        self.devices = 1 if mesh is None else mesh.size
+        self.length = steps.engine.length  # of a chunk
+        self.devices = steps.engine.team.size
         self.last = last  # draws of the warm-up, if there was one
-        self._model, self._step = model, step
+        self._steps = steps
 
     @property
     def ladder(self) -> Ladder:
@@ -76,14 +137,21 @@ class Sampler:
         """Independent replicas of the ladder."""
         return len(self.place.population.log_step)
 
-    def chunk(self) -> Draws:
-        """Go on, and return what was drawn."""
-        return self._advance(self.ladder, 0.0)
+    @property
+    def cost(self) -> int:
+        """Evaluations for one draw from all rungs and populations."""
+        return self._steps.cost
+
+    def chunk(self, ahead: int = 0) -> Draws:
+        """Go on, and return what was drawn; devices go on meanwhile, for up to ``ahead`` chunks."""
+        draws = self._advance(self.ladder, 0.0)
+        self._steps.look_ahead(self.place, ahead)
+        return draws
 
     @property
     def params(self) -> Params:
         """What the kernel was tuned to by the warm-up, [rung]."""
-        log_step = jnp.asarray(host(self.place.population.log_step))[0]  # the same in all populations
+        log_step = jnp.asarray(self.place.population.log_step)[0]  # the same in all populations
         _, *metric = pop.rungs_of(self.ladder, self.place.precision_factor)
         return Params(jnp.exp(log_step), *map(jnp.asarray, metric))
 
@@ -93,7 +161,7 @@ class Sampler:
         Chains that come from everywhere and end in different modes show these, whatever weight each has on the way.
         Every chain tunes its own step, in each chunk by another gain.
         """
-        begun = self.place.population._replace(state=pop.begin_at(self._model, position))
+        begun = self.place.population._replace(state=pop.begin_at(self._steps.engine.model, position))
         spent = position.shape[0] * pop.starts(self.ladder)
         self.place = self.place._replace(population=begun, evaluations=self.evaluations + spent)
         for gain in gains:
@@ -103,8 +171,8 @@ class Sampler:
     def _advance(self, ladder: Ladder, gain: float) -> Draws:
         here = self.place
         stop = here.iteration + self.length
-        population, draws = self._step(here.population, here.precision_factor, ladder, here.iteration, gain, stop)
-        spent = here.evaluations + self.length * self.cost
+        population, draws = self._steps(here.population, here.precision_factor, ladder, here.iteration, gain, stop)
+        spent = here.evaluations + self.length * self._steps.cost
         self.place = here._replace(population=population, iteration=stop, evaluations=spent)
         return draws
 
@@ -156,35 +224,14 @@ def make_sampler(
     own_metric = getattr(kernel, "own_metric", False)
     if not own_metric:
         model = replace(model, metric=None)  # nobody needs it
-    own = keys.children(keys.words(key), populations)
     lapack = own_metric and model.dimension > LARGEST_WRITTEN_OUT
-    mesh = mesh_of(populations, alone=model.one_device or lapack)
-    here = repeat(model, mesh)
-    level = 0 if brief else 1
-    advance = partial(pop.advance, model=here, kernel=kernel, swap=swap, length=length, mesh=mesh, level=level)
+    options: Any = {"kernel": kernel, "swap": swap, "length": length, "level": 0 if brief else 1}
+    engine = pop.engine_of(model, populations, **options, alone=model.one_device or lapack)
     cost = getattr(kernel, "evaluations", 1) * populations * len(ladder)
-
-    settled: tuple[Any, Any, Any] = (None, None, None)  # the last metric and ladder, and what devices know of both
-
-    def step(
-        now: Population, precision_factor: np.ndarray, ladder: Ladder, iteration: int, gain: float, stop: int
-    ) -> tuple[Population, Draws]:
-        pieces: list[Draws] = []
-        nonlocal settled
-        if settled[0] is not precision_factor or settled[1] is not ladder:
-            settled = precision_factor, ladder, repeat(pop.rungs_of(ladder, precision_factor), mesh)
-
-        def piece(number: int) -> tuple[Population, Draws]:
-            return advance(own, now, settled[2], iteration, gain, iteration + number)
-
-        while iteration < stop:
-            now, draws = session.step(piece, stop - iteration, cost)
-            iteration += draws.log_prior.shape[1]
-            pieces.append(draws)
-        return now, concatenate(pieces)
-
+    own = keys.children(keys.words(key), populations)
+    steps = Steps(engine, own, cost, session)
     if place is not None:
-        return Sampler(model, step, place, length, cost, mesh, last=None)
+        return Sampler(steps, place, last=None)
     states, deviation = pop.start(model, own, ladder, check=factor is None)
     start = pop.begin(states, np.full((populations, len(ladder)), np.log(FIRST_STEP)))
     first = np.diag(1 / deviation) if factor is None else precision_factor_of(factor)
@@ -192,7 +239,7 @@ def make_sampler(
         start,
         np.tile(first, (len(ladder), 1, 1)),
         ladder,
-        step,
+        steps,
         length,
         rounds=rounds,
         rescale=not own_metric,
@@ -205,7 +252,7 @@ def make_sampler(
     looks = 3 if factor is None and model.differentiable else 1  # at every start; see `population.start`
     spent = tuned.iteration * cost + populations * pop.starts(ladder) * looks
     place = Place(tuned.ladder, tuned.precision_factor, tuned.frame, tuned.population, tuned.iteration, spent)
-    return Sampler(model, step, place, length, cost, mesh, last=tuned.draws)
+    return Sampler(steps, place, last=tuned.draws)
 
 
 def default_kernel(model: Model) -> Kernel:

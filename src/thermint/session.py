@@ -9,7 +9,6 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
-import jax
 import numpy as np
 
 from thermint.devices import agreed
@@ -75,11 +74,11 @@ class Session:
 
         How it is cut changes nothing: the same program makes pieces of any length.
         """
-        number = int(agreed(self._affordable(wanted, cost)))
+        number = int(agreed(self.affordable(wanted, cost)))
 
         def timed() -> T:
             begin = time.perf_counter()
-            made = jax.block_until_ready(make(number))
+            made = make(number)
             self._steps += 1
             if self._steps > 1:  # the first has compiled the program
                 self._pace = min(self._pace, (time.perf_counter() - begin) / (number * cost))
@@ -87,5 +86,6 @@ class Session:
 
         return self.journal.step(timed)
 
-    def _affordable(self, wanted: int, cost: int) -> int:
+    def affordable(self, wanted: int, cost: int) -> int:
+        """Say how many iterations of up to so many one step should make."""
         return max(1, int(min(wanted, PIECE / max(self._pace * cost, 1e-12))))

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thermint.devices import host
 from thermint.diagnostics import swap_rates
 from thermint.draws import Draws, concatenate
 from thermint.frame import Frame, frame_of
@@ -74,7 +73,7 @@ def warmup(
         draws = concatenate(pieces)
         iteration += length
         # Step sizes wandered apart from population to population; go on from their geometric mean.
-        log_step = host(population.log_step).mean(axis=0)
+        log_step = np.mean(population.log_step, axis=0)
         if adapt_covariance:
             previous, precision_factor = precision_factor, precision_factor_of(frame_of(draws).factor[:, 0])
             if rescale:  # the same steps in the new units

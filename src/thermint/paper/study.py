@@ -36,7 +36,7 @@ from thermint.kernels import mmala
 from thermint.model import Model
 from thermint.paper import goodwin, linear, pima, radiata
 from thermint.plan import make_plan
-from thermint.population import advance, begin, begin_at, rungs_of
+from thermint.population import begin, begin_at, collect, engine_of, launch, rungs_of
 from thermint.run import run_of
 from thermint.sampler import Sampler, make_sampler
 from thermint.swaps import even_odd, random_pairs
@@ -237,20 +237,11 @@ def paper_draws(task: Task) -> Draws:
         starts.append(places[population, draw, np.arange(RUNGS)])
     state = begin_at(model, np.stack(starts))
     now = begin(state, jnp.broadcast_to(jnp.log(params.step_size), (len(starts), RUNGS)))
+    engine = engine_of(model, len(starts), kernel=mmala, swap=random_pairs, length=length, alone=True)
+    rungs = rungs_of(pilot.ladder, params.precision_factor)
     pieces = []
     for iteration in range(0, burn_in + task.draws, length):
-        now, piece = advance(
-            keys,
-            now,
-            rungs_of(pilot.ladder, params.precision_factor),
-            iteration,
-            0.0,
-            iteration + length,
-            model=model,
-            kernel=mmala,
-            swap=random_pairs,
-            length=length,
-        )
+        now, piece = collect(launch(engine, keys, now, rungs, iteration, 0.0, iteration + length))
         pieces.append(piece)
     return concatenate(pieces).block(burn_in, burn_in + task.draws)
 
