@@ -5,6 +5,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ WORDS = {
 }
 # Those whose numbers nobody knows are also run with these options, which compile soon.
 BRIEF = ("bambi_formula.py", "ode.py", "radon.py")
-QUICK = {"reference": "prior", "ladder": 5, "draws": 20, "populations": 2, "degree": 0}
+QUICK: dict[str, Any] = {"reference": "prior", "ladder": 5, "draws": 20, "populations": 2, "degree": 0}
 
 
 def check(name: str, printed: str) -> None:
