@@ -11,14 +11,14 @@ demo: .venv/installed
 QUICK := model basis gram control quadrature ladders swaps kernels stepping_stone mbar linalg cli
 
 check: .venv/installed-dev lint
-	$(BIN)/python -m pytest -q -n auto $(QUICK:%=tests/test_%.py)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal $(QUICK:%=tests/test_%.py)
 
 test: .venv/installed-dev lint
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # Long statistical studies: forty of the paper's replicates, and Pima's reference by Gauss-Hermite quadrature.
 test-slow: .venv/installed-dev
-	$(BIN)/python -m pytest -n auto -m slow
+	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

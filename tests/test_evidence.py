@@ -1,5 +1,7 @@
 """The front: exactness in the normal case, agreement with closed forms, options, and errors that name the culprit."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,13 +15,18 @@ from thermint.paper import linear, radiata
 from thermint.quadrature import second_order, trapezoid
 
 
+@functools.cache
+def linear_draws(seed):
+    return thermint.sample(linear.model(seed), draws=100, populations=2, seed=seed)
+
+
 @pytest.mark.parametrize("crossfit", [True, False])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_degree_two_is_exact_for_a_normal_posterior(seed, crossfit):
     """Degree 2 leaves the noise-free trapezoid value; degree 4 the noise-free second-order one (ERRATA 6)."""
     ladder = ladders.power()
     mean, variance = linear.integrand(ladder, seed)
-    draws = thermint.sample(linear.model(seed), draws=100, populations=2, seed=seed)
+    draws = linear_draws(seed)
 
     two = thermint.estimate(draws, degree=2, rule="trapezoid", crossfit=crossfit)
     assert abs(two.log_evidence - trapezoid(ladder)[0] @ mean) < 1e-9
@@ -45,8 +52,16 @@ def test_evidence_is_exact_too():
     assert abs(result.log_evidence - linear.log_evidence()) < 2 * result.quadrature_error
 
 
-@pytest.mark.parametrize("kernel", [thermint.kernels.mmala, thermint.kernels.mala, thermint.kernels.random_walk])
-@pytest.mark.parametrize("swap", [thermint.swaps.even_odd, thermint.swaps.random_pair])
+# Swaps come after the kernel's move and know nothing of it.
+@pytest.mark.parametrize(
+    ("kernel", "swap"),
+    [
+        (thermint.kernels.mmala, thermint.swaps.even_odd),
+        (thermint.kernels.mala, thermint.swaps.even_odd),
+        (thermint.kernels.random_walk, thermint.swaps.even_odd),
+        (thermint.kernels.random_walk, thermint.swaps.random_pair),
+    ],
+)
 def test_every_kernel_and_swap_gives_the_closed_form(kernel, swap):
     result = thermint.evidence(
         radiata.model(1), reference="prior", kernel=kernel, swap=swap, draws=500, ladder=31, seed=3
@@ -56,11 +71,15 @@ def test_every_kernel_and_swap_gives_the_closed_form(kernel, swap):
     assert result.settings["kernel"] == kernel.__name__
 
 
+@pytest.fixture(scope="module")
+def radiata_draws():
+    return thermint.sample(radiata.model(2), draws=500, seed=4)
+
+
 @pytest.mark.parametrize("degree", [0, 1, 2, 3])
 @pytest.mark.parametrize("rule", ["trapezoid", "second-order"])
-def test_every_degree_and_rule_gives_the_closed_form(degree, rule):
-    draws = thermint.sample(radiata.model(2), draws=500, seed=4)
-    result = thermint.estimate(draws, degree=degree, rule=rule)
+def test_every_degree_and_rule_gives_the_closed_form(degree, rule, radiata_draws):
+    result = thermint.estimate(radiata_draws, degree=degree, rule=rule)
     assert abs(result.log_evidence - radiata.log_evidence(2)) < 4 * result.standard_error
     assert (result.rungs["degree"] == degree).all()
     assert not result.warnings
@@ -190,7 +209,8 @@ def test_a_ladder_too_coarse_is_reported():
 
 def test_in_sample_coefficients_do_not_flatter_the_error():
     """With few draws a feature, residuals in sample are too small; the error must not be."""
-    draws = [thermint.sample(radiata.model(1), ladder=21, draws=50, populations=1, seed=seed) for seed in range(20)]
+    together = thermint.sample(radiata.model(1), ladder=21, draws=50, populations=20)
+    draws = [together.population(i) for i in range(20)]
     results = [thermint.estimate(d, degree=2, crossfit=False) for d in draws]
     honest = [thermint.estimate(d, degree=2) for d in draws]
     for one, other in zip(results, honest, strict=True):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import thermint
 from thermint.cli import app
 from thermint.paper import linear, study, tables
-from thermint.paper.study import APPLICATIONS, FULL, Study, Task
+from thermint.paper.study import APPLICATIONS, FULL, QUICK, Extent, Study, Task
 
 SMALL = Task("linear", 1, 60, "paper", (0, 3))
 
@@ -198,18 +198,33 @@ def test_markdown_has_a_line_a_row_and_no_nan() -> None:
 
 # --- The command ---
 
+# One application for each table; the second with too few draws for figures and for the default method.
+SHORT = {"linear": QUICK["linear"], "pima": Extent((40,), 1)}
+OF_ALL = {"pima-estimators", "radiata-variance-ratio"}
 
-def test_the_quick_study_reproduces_everything(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize(
+    ("extent", "second", "figures"),
+    [
+        pytest.param(SHORT, {"pima"}, set(), id="short"),
+        pytest.param(QUICK, {"pima", "goodwin"}, OF_ALL, id="quick", marks=pytest.mark.slow),
+    ],
+)
+def test_the_quick_study_reproduces_everything(
+    extent: dict[str, Extent], second: set[str], figures: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "QUICK", extent)
     output = tmp_path / "paper"
     result = CliRunner().invoke(app, ["paper", "--quick", "--replicates", "1", "--output", str(output)])
     assert result.exit_code == 0, result.output
     made = output / "quick"
-    assert set(pd.read_csv(made / "table-2.csv")["application"]) == {"pima", "goodwin"}
+    assert set(pd.read_csv(made / "table-2.csv")["application"]) == second
     assert "## Table 2" in (made / "tables.md").read_text()
     names = {path.stem for path in (made / "figures").glob("*.png")}
-    assert {"linear-coefficients", "linear-integrands", "pima-estimators", "radiata-variance-ratio"} <= names
+    assert {"linear-coefficients", "linear-integrands", "linear-estimators"} | figures <= names
     lines = (made / "replicates.jsonl").read_text()
-    again = CliRunner().invoke(app, ["paper", "--quick", "--output", str(output), "--application", "linear"])
+    options = ["--application", "linear", "--workers", "1"]
+    again = CliRunner().invoke(app, ["paper", "--quick", "--output", str(output), *options])
     assert again.exit_code == 0
     more = (made / "replicates.jsonl").read_text()
     assert more.startswith(lines)  # nothing is run twice
