@@ -241,7 +241,7 @@ def test_what_has_no_hope_is_not_tried():
     method = METHODS["dynesty"]
     job = command.Job("dynesty", "pima-1", method.efforts[-1])
     first = {"method": "dynesty", "task": "pima-1", "effort": method.efforts[0]}
-    slow = {**first, "wall_seconds": 500.0}
+    slow = {**first, "cpu_seconds": 500.0}
     assert command._reason_not_to(job, [], 1000) is None
     assert command._reason_not_to(job, [slow], 1e6) is None
     assert "would take about" in str(command._reason_not_to(job, [slow], 1000))
@@ -253,9 +253,9 @@ def test_replicates_that_there_was_no_time_for_are_added(tmp_path):
         methods=["dynesty"], tasks=["pima-1"], replicates=4, seconds=100.0, limit=200.0, output=tmp_path / "rows.jsonl"
     )
     assert list(command._jobs(options, 0)) == [command.Job("dynesty", "pima-1", 1.0)]
-    command._append(options.output, [json.dumps(row("dynesty", i, 0.0, 1.0, wall_seconds=40.0)) for i in range(2)])
+    command._append(options.output, [json.dumps(row("dynesty", i, 0.0, 1.0, cpu_seconds=40.0)) for i in range(2)])
     assert list(command._jobs(options, 0)) == [command.Job("dynesty", "pima-1", 1.0, first=2)]
-    command._append(options.output, [json.dumps(row("dynesty", 2, 0.0, 1.0, wall_seconds=40.0))])
+    command._append(options.output, [json.dumps(row("dynesty", 2, 0.0, 1.0, cpu_seconds=40.0))])
     assert not list(command._jobs(options, 0))  # its seconds are over
     options.seconds, options.replicates = 1000.0, 3
     assert not list(command._jobs(options, 0))
@@ -272,6 +272,14 @@ def test_what_took_too_long_is_tried_again_with_more_time(tmp_path):
     assert list(command._jobs(options, 0)) == [command.Job("dynesty", "pima-1", 1.0)]
     assert failures([slow]) == [slow]
     assert not failures([slow, row("dynesty", 0, 0.0, 1.0)])
+
+
+def test_a_job_ends_after_its_cpu_seconds():
+    options = argparse.Namespace(seconds=1.0, limit=1.0, replicates=1)
+    (line,) = command._work(command.Job("laplace", "pima-1", 1.0), sys.executable, 0, options)
+    said = json.loads(line)
+    assert said["failed"] == "one run took more than 1 CPU seconds"
+    assert said["limit"] == 1.0
 
 
 def test_what_a_method_cannot_do_is_said(monkeypatch):

@@ -16,6 +16,7 @@ import json
 import math
 import os
 import queue
+import signal
 import subprocess
 import tempfile
 import threading
@@ -50,8 +51,8 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS), metavar="METHOD")
     parser.add_argument("--tasks", nargs="+", choices=list(page.TITLES), default=list(page.TITLES), metavar="TASK")
     parser.add_argument("--replicates", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=600.0, help="after which no replicate of a job begins")
-    parser.add_argument("--limit", type=float, help="seconds after which a job is killed; default: twice --seconds")
+    parser.add_argument("--seconds", type=float, default=600.0, help="of CPU, after which no replicate of a job begins")
+    parser.add_argument("--limit", type=float, help="CPU seconds after which a job is killed; default: twice --seconds")
     parser.add_argument("--efforts", type=int, help="how many of each method's efforts; default: all")
     parser.add_argument("--cores", type=int, nargs="+", help="to run on, a job on each; default: all that there are")
     parser.add_argument("--output", type=Path, help="lines of results; default: benchmarks/results/peers.jsonl")
@@ -113,7 +114,7 @@ def _unfinished(own: list[Row], options: argparse.Namespace) -> bool:
     """Say whether there is time for replicates that a job did not come to."""
     if len(own) >= options.replicates or any("failed" in row for row in own):
         return False
-    return sum(row["wall_seconds"] for row in own) < options.seconds
+    return sum(row["cpu_seconds"] for row in own) < options.seconds
 
 
 def _reason_not_to(job: Job, rows: list[Row], limit: float) -> str | None:
@@ -125,7 +126,7 @@ def _reason_not_to(job: Job, rows: list[Row], limit: float) -> str | None:
     if job.effort == first:
         return None
     before = [row for row in rows if (row["method"], row["task"], row["effort"]) == (job.method, job.task, first)]
-    seconds = [row["wall_seconds"] for row in before if "failed" not in row]
+    seconds = [row["cpu_seconds"] for row in before if "failed" not in row]
     if before and not seconds:
         return f"not tried: it failed with effort {first:g}"
     expected = min(seconds, default=0.0) * job.effort / first
@@ -162,17 +163,15 @@ def _run_all(jobs: list[Job], python: dict[str, str | EnvironmentFailedError], o
 def _work(job: Job, interpreter: str, core: int, options: argparse.Namespace) -> list[str]:
     """Run one worker; return its lines, or one that says how it ended without any."""
     command = [interpreter, "-m", "benchmarks.peers.worker", job.method, job.task, "--core", str(core)]
-    command += [f"--effort={job.effort}", f"--seconds={options.seconds}"]
+    command += [f"--effort={job.effort}", f"--seconds={options.seconds}", f"--limit={options.limit}"]
     command += [f"--first={job.first}", f"--replicates={options.replicates - job.first}"]
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=options.limit)
-        printed, ended = done.stdout, f"the process ended with {done.returncode}: {_last(done.stderr)}"
-        limit = {}
-    except subprocess.TimeoutExpired as stopped:
-        printed = stopped.stdout.decode() if isinstance(stopped.stdout, bytes) else stopped.stdout or ""
-        ended, limit = f"one run took more than {options.limit:g} seconds", {"limit": options.limit}
-    lines = [line for line in printed.splitlines() if line.endswith("}")]
-    return lines or [job.line(failed=ended, **limit)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.endswith("}")]
+    if lines:
+        return lines
+    if done.returncode == -signal.SIGXCPU:
+        return [job.line(failed=f"one run took more than {options.limit:g} CPU seconds", limit=options.limit)]
+    return [job.line(failed=f"the process ended with {done.returncode}: {_last(done.stderr)}")]
 
 
 def _last(text: str) -> str:

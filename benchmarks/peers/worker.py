@@ -1,9 +1,11 @@
 """What runs in a peer's environment: replicates of one method on one task, one after the other, on one core.
 
-python -m benchmarks.peers.worker METHOD TASK [--effort 1] [--first 0] [--replicates 10] [--seconds 600] [--core 0]
+python -m benchmarks.peers.worker METHOD TASK [--effort 1] [--first 0] [--replicates 10] [--seconds 600] [--limit 1200]
+    [--core 0]
 
 Prints a line of JSON for every replicate; their seeds are ``--first`` and those after it. The first one's CPU seconds
-include all compilation: caches are off. No replicate begins after ``--seconds``. If the method fails, the line says so.
+include all compilation: caches are off. No replicate begins after ``--seconds`` of CPU, and the process ends after
+``--limit`` of them. If the method fails, the line says so.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import importlib
 import json
 import math
 import os
+import resource
 import tempfile
 import time
 import traceback
@@ -48,6 +51,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--replicates", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--limit", type=float, default=math.inf)
     parser.add_argument("--core", type=int)
     options = parser.parse_args()
     # Packages print what they like: it goes to stderr, and the real stdout has JSON only.
@@ -55,6 +59,8 @@ def main() -> None:
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory() as folder:
         _one_core(options.core, folder)
+        if math.isfinite(options.limit):  # the system ends the process then, on however busy a machine
+            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(options.limit), resource.RLIM_INFINITY))
         about = {"method": options.method, "task": options.task, "effort": options.effort}
 
         def write(row: dict[str, Any]) -> None:
@@ -83,7 +89,6 @@ def _one_core(core: int | None, folder: str) -> None:
 
 
 def _replicates(options: argparse.Namespace, write: Callable[[dict[str, Any]], None]) -> None:
-    start = time.perf_counter()
     before = cpu_seconds()
     method = METHODS[options.method]
     from benchmarks.peers.tasks import TASKS
@@ -94,7 +99,7 @@ def _replicates(options: argparse.Namespace, write: Callable[[dict[str, Any]], N
     task = TASKS[options.task]()
     run: Callable[[int, float], Answer] | None = None
     for seed in range(options.first, options.first + options.replicates):
-        if seed > options.first and time.perf_counter() - start > options.seconds:
+        if seed > options.first and cpu_seconds() - before > options.seconds:
             break
         cpu, wall, compiling = cpu_seconds(), time.perf_counter(), compilation.total
         run = run or module.prepare(task)
