@@ -237,6 +237,12 @@ def test_page_keeps_the_rest_and_names_the_losses(tmp_path):
     assert (tmp_path / "peers.png").stat().st_size > 1000
 
 
+def test_a_clock_that_tells_more_than_the_cpu_seconds_is_not_believed():
+    alone = row("dynesty", 0, 0.0, 10.0, compile_seconds=4.0)
+    busy = row("dynesty", 0, 0.0, 10.0, compile_seconds=12.0)
+    assert [(one.run, one.compile) for (one,) in map(score, ([alone], [busy]))] == [(6.0, 4.0), (10.0, 0.0)]
+
+
 def test_what_has_no_hope_is_not_tried():
     method = METHODS["dynesty"]
     job = command.Job("dynesty", "pima-1", method.efforts[-1])
