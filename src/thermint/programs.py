@@ -123,11 +123,11 @@ def _found_or_made(
     same: dict[jax.Device, Program],
 ) -> Program:
     """Copy a program from another device, or load it from its file, or compile it and write one."""
-    path = _path(function, fixed, args, kwargs, here)
     for other in same.values():
         if other.made_here:
             with suppress(Exception):  # it calls code of this process, or this version of JAX cannot write programs
                 return Program(_on(here, *serialize_executable.serialize(other.run)), made_here=False)
+    path = _path(function, fixed, args, kwargs, here)
     if path is not None and path.exists():
         with suppress(Exception):  # a file that cannot be used is as good as none
             return Program(_loaded(path, jax.tree.structure((args, kwargs)), here), made_here=False)
