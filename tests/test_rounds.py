@@ -12,11 +12,14 @@ import numpyro.distributions as dist
 import pytest
 from jax import Array
 from scipy import special
-from targets import NORMAL, SKEWED, SKEWED_2, Target
+from targets import NORMAL, SKEWED, SKEWED_2, Target, normal
 
 import thermint
-from thermint import Draws, Model, ladders, paths
+from thermint import Draws, Model, ladders, paths, population, programs, sampler, scouting
+from thermint.kernels.hmc import STEPS
 from thermint.paper import linear, radiata
+from thermint.programs import is_brief
+from thermint.reference import reference_of
 from thermint.scouting import Chains
 
 WEIGHTS, CENTRES, WIDTHS = np.array([0.3, 0.7]), np.array([-3.0, 3.0]), np.array([0.1, 0.4])
@@ -65,6 +68,28 @@ def test_all_references_have_the_same_evidence(reference: str) -> None:
 def test_a_normal_posterior_is_exact_whatever_the_dimension() -> None:
     result = thermint.evidence(linear.model(), draws=100, seed=3)
     assert abs(result.log_evidence - linear.log_evidence()) < 1e-6
+
+
+def test_pilots_and_the_first_round_are_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Brief for mala, which walks the fitted path, and not for hmc, which scouts so many parameters.
+    d, draws = 1 + sampler.MALA_UP_TO, 200
+    model = normal(np.eye(d), np.ones(d), 0.5, np.eye(d)).model
+    evaluations = draws * 4 * scouting.RUNGS[0]
+    monkeypatch.setattr(programs, "BRIEF", 2 * evaluations * (programs._work(model.log_likelihood, d) + 10 * d**2))
+    assert is_brief(model, evaluations)
+    assert not is_brief(model, evaluations * STEPS)
+    levels = []
+
+    def engine_of(model: Model, *args: Any, **options: Any) -> population.Engine:
+        if reference_of(model):
+            levels.append(options["level"])
+        return made(model, *args, **options)
+
+    made = population.engine_of
+    monkeypatch.setattr(population, "engine_of", engine_of)
+    thermint.evidence(model, draws=draws, seed=3)
+    assert len(levels) > 1
+    assert set(levels) == {0}
 
 
 def test_two_modes_are_found_and_weighed() -> None:

@@ -14,7 +14,7 @@ from thermint import diagnostics, keys, ladders
 from thermint.devices import agreed
 from thermint.draws import Draws, Located
 from thermint.frame import Frame
-from thermint.kernels import Kernel
+from thermint.kernels import Kernel, mala
 from thermint.ladders import Ladder
 from thermint.memory import free, kept_bytes, printed
 from thermint.model import Model
@@ -169,7 +169,7 @@ class Paths:
                 swap=self.swap,
                 key=self._key(1),
                 session=self.session,
-                brief=self._brief(done, RUNGS[0], self.kernel or default_kernel(self.model)),
+                brief=self._brief(done, RUNGS[0], self.kernel or mala),  # as for the round: else it compiles again
             )
 
         def begin(done: Round | None, kept: Kept | None) -> Begun:
