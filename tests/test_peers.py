@@ -23,7 +23,7 @@ from benchmarks.peers import __main__ as command
 from benchmarks.peers import check_bridge, environments, laplace, page
 from benchmarks.peers.bridge import bridge
 from benchmarks.peers.methods import METHODS, Method
-from benchmarks.peers.profile import Phases
+from benchmarks.peers.profile import PHASES, Phases
 from benchmarks.peers.scores import Row, failures, reach, score
 from benchmarks.peers.tasks import (
     FLOOR,
@@ -321,6 +321,16 @@ def test_phases_are_timed_once():
     phases.wrap(Owner, "add", "Gram")
     assert Owner().run() == plain
     assert phases.seconds["Gram"] > phases.seconds["draws"] >= 0
+
+
+def test_profile_of_a_problem():
+    made = run_module("profile", "radiata-1", "--draws=100")
+    assert made.returncode == 0, made.stderr
+    (head, row) = (line.split() for line in made.stdout.splitlines()[-2:])
+    assert row[0] == "radiata-1"
+    seconds = dict(zip(head[1:], map(float, row[1:]), strict=True))
+    assert seconds["compile"] > 0
+    assert 0 < seconds["floor"] < sum(seconds[phase] for phase in PHASES)
 
 
 def test_check_of_the_bridge_says_what_is_missing(monkeypatch, capsys):

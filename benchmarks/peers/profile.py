@@ -5,7 +5,8 @@ python -m benchmarks.peers.profile [task ...] [--draws 1000]
 A process for each problem, on one core, with caches off. What tracing, lowering and compiling took is what JAX tells of
 the first call; the rest is measured in a second call with the same seed, which compiles nothing. Columns: import of
 thermint and JAX; tracing, lowering and compiling programs; looking for the posterior from the prior; fitting the
-reference; warm-up on its path; draws; their sums (Gram); the estimate from these; and what is left.
+reference; warm-up on its path; draws; their sums (Gram); the estimate from these; and what is left. The floor is what
+as many bare evaluations of the model, value and gradient, take in batches of 64: nothing that draws can be faster.
 """
 
 from __future__ import annotations
@@ -16,14 +17,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.peers.measure import Compilation, cpu_seconds
 from benchmarks.peers.page import TITLES
 from benchmarks.peers.worker import ONE_THREAD
 
+if TYPE_CHECKING:
+    from thermint import Model
+
+BATCH, LENGTH = 64, 20  # of bare evaluations
+
 PHASES = ("scout", "reference", "warm-up", "draws", "Gram", "estimate")
-COLUMNS = ("import", "trace", "lower", "compile", *PHASES, "other")
+COLUMNS = ("import", "trace", "lower", "compile", *PHASES, "other", "floor")
 
 
 class Phases:
@@ -82,9 +89,28 @@ def profile(task: str, draws: int) -> dict[str, float]:
     ):
         phases.wrap(owner, name, phase)
     before = cpu_seconds()
-    thermint.evidence(model, seed=0, progress=False, **options)
+    result = thermint.evidence(model, seed=0, progress=False, **options)
     other = cpu_seconds() - before - sum(phases.seconds.values())
-    return {"import": importing, **compiling, **phases.seconds, "other": other}
+    floor = result.evaluations * bare_evaluation(model)
+    return {"import": importing, **compiling, **phases.seconds, "other": other, "floor": floor}
+
+
+def bare_evaluation(model: Model) -> float:
+    """Return the CPU seconds of an evaluation, in batches of draws of the prior; the best of several."""
+    import jax
+
+    from benchmarks.overhead import bare
+
+    model = replace(model, metric=None)
+    start = jax.vmap(model.sample_prior)(jax.random.split(jax.random.key(0), BATCH))[None]
+
+    def seconds() -> float:
+        before = cpu_seconds()
+        jax.block_until_ready(bare(start, model=model, length=LENGTH))
+        return cpu_seconds() - before
+
+    seconds()  # compiles
+    return min(seconds() for _ in range(3)) / (BATCH * LENGTH)
 
 
 def main() -> None:
