@@ -221,6 +221,27 @@ def test_seconds_to_an_accuracy():
     assert reach([], 0.01, compiling=True) is None
 
 
+def test_no_length_averages_out_what_is_missed():
+    (missed,) = score([row("laplace", 0, 0.3, 4.5, error=0.01)])
+    assert missed.biased
+    assert reach([missed], 0.1, compiling=True) is None
+    assert missed.seconds(0.5, compiling=True) == pytest.approx(4.5)  # the run that was made is that accurate
+    assert missed.rmse_within(100 * missed.run) == pytest.approx(0.3)
+    assert missed.rmse_within(missed.run / 100) == pytest.approx(3)
+    (noisy,) = score([row("laplace", 0, 0.3, 4.5, error=0.1)])
+    assert not noisy.biased
+    assert noisy.rmse_within(100 * noisy.run) == pytest.approx(0.03)
+
+
+def test_page_says_where_thermint_does_not_get(tmp_path):
+    rows = [row("thermint", 0, 1.0, 5.0), row("dynesty", 0, 0.02, 8.0)]
+    page.write(rows, tmp_path / "benchmarks.md", "python -m benchmarks.peers", 600)
+    text = (tmp_path / "benchmarks.md").read_text()
+    assert "dynesty takes ~23 s, thermint does not get there" in text
+    assert "ahead of every package on 0 of 1 problems, and of Laplace importance sampling on 0" in text
+    assert "it reports 0.02 where its error is 1" in text
+
+
 def test_page_keeps_the_rest_and_names_the_losses(tmp_path):
     file = tmp_path / "benchmarks.md"
     file.write_text(f"# Benchmarks\n\nBefore.\n\n{page.BEGIN}\nold\n{page.END}\n\nAfter.\n")
@@ -233,6 +254,7 @@ def test_page_keeps_the_rest_and_names_the_losses(tmp_path):
     assert "\nold\n" not in text
     assert text.count("## thermint and its peers") == 1
     assert "UltraNest takes 3.1 s, thermint 12 s" in text
+    assert "it is 0.05 to 0.05 times as fast as the best package, and 100 times or more on 0" in text
     assert "dynesty, effort 1: ValueError: no" in text
     assert (tmp_path / "peers.png").stat().st_size > 1000
 

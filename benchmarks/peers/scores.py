@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Row = dict[str, Any]  # a line of a worker
+NOISE = 0.2  # reported error over actual error, below which that is no noise that a longer run would average out
 
 
 class Score(NamedTuple):
@@ -36,17 +37,25 @@ class Score(NamedTuple):
         """Reported error over actual error: 1 is right, less is overconfident."""
         return self.error / self.rmse if self.rmse > 0 else math.nan
 
+    @property
+    def biased(self) -> bool:
+        """Whether it is surely wrong where it thinks that it is right: a part of the posterior was missed."""
+        return self.calibration < NOISE
+
     def seconds(self, accuracy: float, compiling: bool) -> float:
         """CPU seconds to an error of ``accuracy`` nats, with or without compilation.
 
-        A run as long as needed has an error that falls as one over the root of its length: generous to methods with a
-        bias, for which it does not. No run is taken to be shorter than it was.
+        A run as long as needed has an error that falls as one over the root of its length; it is never so accurate if
+        it is biased. No run is taken to be shorter than it was.
         """
+        if self.biased and self.rmse > accuracy:
+            return math.inf
         return (self.compile if compiling else 0.0) + self.run * max(1.0, (self.rmse / accuracy) ** 2)
 
     def rmse_within(self, seconds: float) -> float:
         """Error of a run of so many CPU seconds, compiled; by the same rule."""
-        return self.rmse * math.sqrt(self.run / seconds)
+        gain = math.sqrt(seconds / self.run)
+        return self.rmse / (min(gain, 1.0) if self.biased else gain)
 
 
 def read(path: Path) -> list[Row]:
@@ -120,6 +129,8 @@ class Reach(NamedTuple):
 
 
 def reach(scores: Iterable[Score], accuracy: float, compiling: bool) -> Reach | None:
-    """Find the best of some scores, of one method or of several; None if there are none."""
+    """Find the best of some scores, of one method or of several; None if none gets there."""
     best = min(scores, key=lambda one: one.seconds(accuracy, compiling), default=None)
-    return best and Reach(best.method, best.seconds(accuracy, compiling), best.rmse <= accuracy)
+    if best is None or math.isinf(best.seconds(accuracy, compiling)):
+        return None
+    return Reach(best.method, best.seconds(accuracy, compiling), best.rmse <= accuracy)
