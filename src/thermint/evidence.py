@@ -32,6 +32,9 @@ from thermint.session import Session
 from thermint.summary import DISAGREEMENT, METHODS, summarise
 from thermint.swaps import even_odd
 
+DOUBT = 0.05  # as DISAGREEMENT, where the answer has warnings of its own
+SHIFTED = " Or log_prior is not normalised, which shifts the former only: check its constant."
+
 
 @own_errors()
 def sample(
@@ -157,7 +160,8 @@ def evidence(
         model: a `Model`, or a PyMC or Bambi model as it is.
         reference: where the path starts. "fitted": at a mixture fitted to draws of the posterior, which a short run
             from the prior finds. "prior": at the prior, as in the paper. "auto": as "fitted", checked against the prior
-            path; if they disagree, that is run in full too, and if it still does, there is a warning.
+            path; if that seems to have found more, it is run in full too, and if it has, a warning says which of the
+            two this is.
         ladder: inverse temperatures from 0 to 1, or a number of rungs; by default as many as the path needs.
         kernel: move within a rung, from `thermint.kernels`; by default one that suits the path.
         swap: move between rungs, from `thermint.swaps`.
@@ -242,14 +246,15 @@ def _answer(paths: Paths, reference: str) -> Evidence:
         return paths.prior_path(None)
     scouted = paths.scout()
     result = paths.fitted_path(scouted)
-    if paths.session.stopping or _agree(result, scouted):
+    # A path that warns of itself is doubted sooner, where the other has found more and there is a closer look to take.
+    doubted = reference == "auto" and result.warnings and scouted.log_evidence > result.log_evidence
+    if paths.session.stopping or _agree(result, scouted, DOUBT if doubted else DISAGREEMENT):
         return result
+    unless_shifted = "" if paths.model.normalised else SHIFTED
     if scouted.log_evidence < result.log_evidence:
         # What a path misses is missing from its evidence: here, the short run has.
         advice = "The latter, a short run, has not converged: it cannot confirm that the former has missed nothing."
-        if not paths.model.normalised:
-            advice += " Or log_prior is not normalised, which shifts the former only: check its constant."
-        return warned(result, _disagreement(result, scouted, advice))
+        return warned(result, _disagreement(result, scouted, advice + unless_shifted))
     if reference == "fitted":
         said = _disagreement(result, scouted, 'This is the former; reference="auto" would look closer.')
         return warned(result, said)
@@ -262,6 +267,9 @@ def _answer(paths: Paths, reference: str) -> Evidence:
     spent: dict[str, Any] = {"evaluations": prior.evaluations, "seconds": prior.seconds}
     if _agree(result, prior):
         return replace(result, **spent)
+    if prior.log_evidence > result.log_evidence and not prior.warnings:
+        advice = "This is the latter, which has found more and shows no sign of trouble."
+        return warned(prior, _disagreement(result, prior, advice + unless_shifted))
     best = result if result.log_evidence > prior.log_evidence else prior
     apart = abs(result.log_evidence - prior.log_evidence)
     advice = "This is the larger, and its error covers both. Increase draws until they agree."
@@ -279,10 +287,10 @@ def _without_gradients(degree: int | str) -> int:
     return 0
 
 
-def _agree(result: Evidence, other: Evidence | Scout) -> bool:
-    """Say whether chance explains the difference of two paths."""
+def _agree(result: Evidence, other: Evidence | Scout, level: float = DISAGREEMENT) -> bool:
+    """Say whether chance explains the difference of two paths; ``level`` is how seldom it must not."""
     freedom = min(result.degrees_of_freedom, other.degrees_of_freedom)
-    allowed = most_errors(DISAGREEMENT, freedom) * np.hypot(result.standard_error, other.standard_error)
+    allowed = most_errors(level, freedom) * np.hypot(result.standard_error, other.standard_error)
     return bool(abs(result.log_evidence - other.log_evidence) <= allowed)
 
 
