@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from thermint.gram import TARGETS, Gram
 from thermint.linalg import one_thread
@@ -85,19 +85,19 @@ def _control_rung(
     """
     total = second.sum(axis=0)
     draws = total[0, 0]
-    if crossfit:
-        training = total - second
-    else:  # one fold, fitted to itself
-        training = second = total[None]
+    if not crossfit:  # one fold, fitted to itself
+        second = total[None]
         fold = np.zeros_like(fold)
     degrees, sums, residuals, fitted = [], [], [], []
     for degree in range(len(sizes) - 1 if fixed else 0, len(sizes)):
         size = sizes[degree]
         few = crossfit and draws < FEW_DRAWS * size
         features = slice(1 + TARGETS, 1 + TARGETS + size)
-        block = slice(1, 1 + TARGETS + size)
+        block = slice(1, features.stop)
+        lead = np.s_[: features.stop, : features.stop]
+        training = (total[lead] - one[lead] if crossfit else one[lead] for one in second)
         ridges = JITTERS if fixed else JITTERS[:-1]
-        for phi in _coefficients(training, size, ridges if few else JITTERS[:1]):
+        for phi in _coefficients(training, ridges if few else JITTERS[:1]):
             controlled = first[..., 1 : 1 + TARGETS] - first[..., features] @ phi[fold]
             # The residual is a linear form in [targets, features]; its second moment is a quadratic form in the Gram.
             form = np.concatenate([np.broadcast_to(np.eye(TARGETS), (len(phi), TARGETS, TARGETS)), -phi], axis=1)
@@ -126,35 +126,47 @@ def variances(total: np.ndarray) -> np.ndarray:
     return total[..., targets, targets] / draws - (total[..., 0, targets] / draws) ** 2
 
 
-def _coefficients(second: np.ndarray, size: int, jitters: tuple[float, ...]) -> Iterator[np.ndarray]:
-    """Least squares with intercept of the targets on the first ``size`` features: [fold, size, target] for each jitter.
+def _coefficients(training: Iterable[np.ndarray], jitters: tuple[float, ...]) -> Iterator[np.ndarray]:
+    """Least squares with intercept of the targets on the features: [fold, size, target] for each jitter.
 
-    The cross-covariance is centred (ERRATA 5): without that, degree 2 is not exact where it should be. NaN where the
-    covariance is not positive definite.
+    From cross-products of the draws that each fold is fitted to, one matrix after the other: as one array they would be
+    too large for memory that is used again, and new pages take as long as the arithmetic. NaN where the covariance of
+    the features is not positive definite.
     """
-    if not size:
-        yield np.zeros((len(second), 0, TARGETS))
-        return
-    features = slice(1 + TARGETS, 1 + TARGETS + size)
-    n = second[:, :1, :1]
-    mean = second[:, :1] / n
-    S = second[:, features, features] / n - mean[..., features].mT * mean[..., features]
-    b = second[:, features, 1 : 1 + TARGETS] / n - mean[..., features].mT * mean[..., 1 : 1 + TARGETS]
-    # In units of each feature's own standard deviation, so that the jitter means the same to all of them.
-    unit = np.sqrt(np.maximum(np.einsum("fii->fi", S), 0.0))[..., None]
-    unit[unit == 0] = 1.0
-    S /= unit * unit.mT
-    b /= unit
+    fits = [_normal_equations(second) for second in training]
     for jitter in jitters:
-        phi = np.empty_like(b)
-        for k in range(len(S)):
-            A = S[k].copy()
-            A.flat[:: size + 1] += jitter
-            # Symmetric, so that A.T saves a copy; its lower triangle, as the upper one takes twice as long.
-            _, phi[k], failure = lapack.dposv(A.T, b[k], lower=True, overwrite_a=True)
-            if failure:
-                phi[k] = np.nan
-        yield phi / unit
+        yield np.stack([_solve(S, b, jitter) / unit for S, b, unit in fits])
+
+
+def _normal_equations(second: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return covariances of the features, with each other and with the targets, and the features' standard deviations.
+
+    Both are in units of these, so that a jitter means the same to all features. The second is centred (ERRATA 5):
+    without that, degree 2 is not exact where it should be.
+    """
+    targets, features = slice(1, 1 + TARGETS), slice(1 + TARGETS, None)
+    n = second[0, 0]
+    mean = second[0] / n
+    S = second[features, features] / n
+    if len(S):
+        blas.dger(-1.0, mean[features], mean[features], a=S.T, overwrite_a=True)  # S -= outer product, in place
+    b = second[features, targets] / n - np.outer(mean[features], mean[targets])
+    unit = np.sqrt(np.maximum(np.diagonal(S), 0.0))[:, None]
+    unit[unit == 0] = 1.0
+    S /= unit
+    S /= unit.T
+    return S, b / unit, unit
+
+
+def _solve(S: np.ndarray, b: np.ndarray, jitter: float) -> np.ndarray:
+    """Solve (S + jitter) x = b; NaN where that is not positive definite."""
+    if not len(S):
+        return b
+    A = S.copy()
+    A.flat[:: len(A) + 1] += jitter
+    # Symmetric, so that A.T saves a copy; its lower triangle, as the upper one takes twice as long.
+    _, x, failure = lapack.dposv(A.T, b, lower=True, overwrite_a=True)
+    return np.full_like(b, np.nan) if failure else x
 
 
 def first_good(residuals: np.ndarray) -> np.ndarray:
