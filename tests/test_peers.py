@@ -189,7 +189,7 @@ ROWS = [
     row("dynesty", 0, 0.02, 9.0, error=None),
     row("dynesty", 1, -0.02, 4.0, error=None),
     {"method": "dynesty", "task": "pima-1", "effort": 1.0, "seed": 2, "failed": "ValueError: no"},
-    row("dynesty", 0, 0.01, 25.0, effort=4.0),
+    row("dynesty", 0, 0.01, 25.0, effort=4.0, error=0.01),
     row("laplace", 0, 0.1, 3.5),
 ]
 
@@ -221,6 +221,13 @@ def test_seconds_to_an_accuracy():
     assert reach([], 0.01, compiling=True) is None
 
 
+def test_errors_of_few_runs_may_be_small_by_luck():
+    lucky = [row("nautilus", seed, 1e-5, 200.0) for seed in range(3)]
+    assert score(lucky[:1])[0].rmse == 0.02  # as reported
+    assert score(lucky)[0].rmse == pytest.approx(1e-5)
+    assert score([row("blackjax", 0, 1e-5, 200.0, error=None)])[0].rmse == pytest.approx(1e-5)  # it reports none
+
+
 def test_no_length_averages_out_what_is_missed():
     (missed,) = score([row("laplace", 0, 0.3, 4.5, error=0.01)])
     assert missed.biased
@@ -245,7 +252,7 @@ def test_page_says_where_thermint_does_not_get(tmp_path):
 def test_page_keeps_the_rest_and_names_the_losses(tmp_path):
     file = tmp_path / "benchmarks.md"
     file.write_text(f"# Benchmarks\n\nBefore.\n\n{page.BEGIN}\nold\n{page.END}\n\nAfter.\n")
-    faster = [*ROWS, row("ultranest", 0, 1e-5, 3.1)]
+    faster = [*ROWS, row("ultranest", 0, 1e-5, 3.1, error=1e-5)]
     for rows in (ROWS, faster):
         page.write(rows, file, "python -m benchmarks.peers", 600)
     text = file.read_text()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.peers.methods import METHODS
 from benchmarks.peers.plot import draw
-from benchmarks.peers.scores import NOISE, Reach, Row, Score, failures, reach, score
+from benchmarks.peers.scores import FEW, NOISE, Reach, Row, Score, failures, reach, score
 
 BEGIN = "<!-- from here on written by python -m benchmarks.peers -->"
 END = "<!-- up to here -->"
@@ -64,7 +64,8 @@ def _sections(rows: list[Row], scores: list[Score], plot: str, command: str, sec
         "float64, and cold caches. Errors are against known truths, in nats; seconds are CPU seconds. Seconds to an "
         "accuracy are those of a run that was made, or, with ~, of a longer one whose error falls as one over the root "
         f"of its length. An error of more than {1 / NOISE:g} times the one reported is no noise that a longer run "
-        f"would average out: a part of the posterior is missed, and no time is given ({NEVER})."
+        f"would average out: a part of the posterior is missed, and no time is given ({NEVER}). Errors of fewer than "
+        f"{FEW} runs may be small by luck, and are taken to be no less than what these report."
     )
     yield "\n".join(_in_short(tasks, scores))
     yield "### Where thermint loses"
@@ -130,9 +131,11 @@ def _in_short(tasks: list[str], scores: list[Score]) -> Iterable[str]:
         )
         one_mode = [ratios[task][0] for task in ratios if task not in SEVERAL_MODES]
         if not compiling and one_mode:
+            least, most = _two_digits(min(one_mode)), _two_digits(max(one_mode))
+            far = sum(ratio >= FAR_AHEAD for ratio in one_mode)
             line += (
-                f" On the {len(one_mode)} with one mode it is {min(one_mode):.2g} to {max(one_mode):.2g} times as fast "
-                f"as the best package, and {FAR_AHEAD} times or more on {sum(r >= FAR_AHEAD for r in one_mode)}."
+                f" On the {len(one_mode)} with one mode it is {least} to {most} times as fast as the best package, and "
+                f"{FAR_AHEAD} times or more on {far}."
             )
         yield line
 
@@ -160,14 +163,14 @@ def _same_time(tasks: list[str], scores: list[Score]) -> str:
         default = next((one for one in ours if one.effort == 1), None)
         if default is None:
             continue
-        cells = [TITLES[task], f"{default.run:.2g}", _nats(default.rmse)]
+        cells = [TITLES[task], _two_digits(default.run), _nats(default.rmse)]
         for rivals, named in ((peers, True), (laplace, False)):
             best = min(rivals, key=lambda one: one.rmse_within(default.run), default=None)
             if best is None:
                 cells.append("")
                 continue
             rmse = best.rmse_within(default.run)
-            ratio = f" ({rmse / default.rmse:.2g})" if default.rmse > 0 else ""
+            ratio = f" ({_two_digits(rmse / default.rmse)})" if default.rmse > 0 else ""
             cells.append((f"{METHODS[best.method].title}: " if named else "") + _nats(rmse) + ratio)
         lines.append(cells)
     head = ["problem", "CPU s of the default call, compiled", "its RMSE", "best package: RMSE (times thermint's)"]
@@ -175,7 +178,7 @@ def _same_time(tasks: list[str], scores: list[Score]) -> str:
 
 
 def _versus(other: Reach | None, mine: Reach | None) -> tuple[str, str]:
-    return _seconds(other), f"{other.seconds / mine.seconds:.2g}" if other and mine else ""
+    return _seconds(other), _two_digits(other.seconds / mine.seconds) if other and mine else ""
 
 
 def _problem(rows: list[Row], scores: list[Score], task: str) -> Iterable[str]:
@@ -189,10 +192,10 @@ def _problem(rows: list[Row], scores: list[Score], task: str) -> Iterable[str]:
                 f"{one.effort:g}",
                 f"{one.replicates}" + (f" ({one.failures} failed)" if one.failures else ""),
                 _nats(one.rmse),
-                "" if math.isnan(one.calibration) else f"{one.calibration:.2g}",
+                _nats(one.calibration),
                 "" if one.evaluations < 0 else f"{one.evaluations:.3g}",
-                f"{one.run:.2g}",
-                f"{one.compile:.2g}",
+                _two_digits(one.run),
+                _two_digits(one.compile),
                 f"{one.memory:.0f}",
                 *(_seconds(reach([one], accuracy, compiling)) for accuracy, compiling in GOALS),
                 _nats(one.rmse_within(default.run)) if default else "",
@@ -221,7 +224,7 @@ def _settings(rows: list[Row], scores: list[Score], command: str, seconds: float
     for name, method in METHODS.items():
         mine = [one for one in scores if one.method == name]
         if mine:
-            one = min(mine, key=lambda one: abs(one.effort - 1))
+            one = min(mine, key=lambda one: (abs(one.effort - 1), list(TITLES).index(one.task)))
             version = f" {one.version}" if one.version else ""
             about.append(f"    - {method.title} ({method.package or 'our own'}{version}): {one.settings}")
     return "\n".join(about)
@@ -241,11 +244,16 @@ def _table(head: list[str], lines: list[list[str]]) -> str:
 
 
 def _seconds(one: Reach | None) -> str:
-    return NEVER if one is None else ("" if one.measured else "~") + f"{one.seconds:.2g}".replace("e+0", "e")
+    return NEVER if one is None else ("" if one.measured else "~") + _two_digits(one.seconds)
 
 
 def _nats(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.2g}"
+    return "" if math.isnan(value) else _two_digits(value)
+
+
+def _two_digits(value: float) -> str:
+    """Write a number with two digits that count, and as few others as it takes."""
+    return f"{float(f'{value:.2g}'):g}".replace("e+0", "e").replace("e+", "e")
 
 
 def command_line() -> str:

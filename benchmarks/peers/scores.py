@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Row = dict[str, Any]  # a line of a worker
+FEW = 3  # replicates, below which their errors may be small by luck
 NOISE = 0.2  # reported error over actual error, below which that is no noise that a longer run would average out
 
 
@@ -22,7 +23,7 @@ class Score(NamedTuple):
     effort: float
     replicates: int
     failures: int
-    rmse: float  # against the truth, in nats
+    rmse: float  # against the truth, in nats; of a few replicates, no less than the error that they report
     error: float  # mean of those reported; NaN if there are none
     evaluations: float  # mean; -1 if not known
     run: float  # CPU seconds of a replicate, compiled
@@ -94,6 +95,8 @@ def _score(method: str, task: str, effort: float, rows: list[Row]) -> Score:
     answers = [row for row in rows if _answered(row)]
     off = np.array([row["log_evidence"] - row["truth"] for row in answers])
     errors = [row["error"] for row in answers if row["error"] is not None]
+    error = float(np.mean(errors)) if errors else math.nan
+    rmse = float(np.sqrt(np.mean(off**2)))
     cold, warm = ([row["cpu_seconds"] for row in answers if row["compiled"] is kind] for kind in (True, False))
     if warm:
         run = float(np.median(warm))
@@ -108,8 +111,8 @@ def _score(method: str, task: str, effort: float, rows: list[Row]) -> Score:
         effort,
         replicates=len(answers),
         failures=len(rows) - len(answers),
-        rmse=float(np.sqrt(np.mean(off**2))),
-        error=float(np.mean(errors)) if errors else math.nan,
+        rmse=max(rmse, error) if len(answers) < FEW and errors else rmse,
+        error=error,
         evaluations=float(np.mean([row["evaluations"] for row in answers])),
         run=run,
         compile=compiling,
