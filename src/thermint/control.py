@@ -149,7 +149,7 @@ def _normal_equations(second: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
     mean = second[0] / n
     S = second[features, features] / n
     if len(S):
-        blas.dger(-1.0, mean[features], mean[features], a=S.T, overwrite_a=True)  # S -= outer product, in place
+        S = blas.dger(-1.0, mean[features], mean[features], a=S.T, overwrite_a=True).T  # S - outer product, in place
     b = second[features, targets] / n - np.outer(mean[features], mean[targets])
     unit = np.sqrt(np.maximum(np.diagonal(S), 0.0))[:, None]
     unit[unit == 0] = 1.0

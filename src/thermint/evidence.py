@@ -267,14 +267,21 @@ def _answer(paths: Paths, reference: str) -> Evidence:
     spent: dict[str, Any] = {"evaluations": prior.evaluations, "seconds": prior.seconds}
     if _agree(result, prior):
         return replace(result, **spent)
-    if prior.log_evidence > result.log_evidence and not prior.warnings:
+    if result.log_evidence > prior.log_evidence:
+        return _covering(replace(result, **spent), result, prior)
+    best = _covering(prior, result, prior)
+    if not prior.warnings:
         advice = "This is the latter, which has found more and shows no sign of trouble."
-        return warned(prior, _disagreement(result, prior, advice + unless_shifted))
-    best = result if result.log_evidence > prior.log_evidence else prior
+        best = warned(prior, _disagreement(result, prior, advice + unless_shifted))
+    return replace(best, warnings=(*best.warnings, *(f"from the fitted path: {said}" for said in result.warnings)))
+
+
+def _covering(best: Evidence, result: Evidence, prior: Evidence) -> Evidence:
+    """Widen the error of one of two answers, the larger, until it covers both."""
     apart = abs(result.log_evidence - prior.log_evidence)
     advice = "This is the larger, and its error covers both. Increase draws until they agree."
-    best = replace(best, standard_error=max(best.standard_error, apart), **spent)
-    return warned(best, _disagreement(result, prior, advice))
+    wide = replace(best, standard_error=max(best.standard_error, apart))
+    return warned(wide, _disagreement(result, prior, advice))
 
 
 def _without_gradients(degree: int | str) -> int:
