@@ -198,6 +198,24 @@ def test_a_larger_answer_that_warns_of_itself_covers_both(monkeypatch: pytest.Mo
     assert "This is the larger, and its error covers both" in result.warnings[0]
 
 
+def test_a_fitted_path_that_found_more_than_both_runs_from_the_prior_covers_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = paths.scout
+
+    def erring(model, **options):
+        return original(model, **options)._replace(log_evidence=100.0)
+
+    low = SKEWED_2.log_evidence - 3
+    monkeypatch.setattr(paths, "scout", erring)
+    ran = with_other_paths(monkeypatch, fitted={}, prior={"log_evidence": low})
+    result = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
+    assert ran == ["fitted_path", "prior_path"]
+    assert result.settings["reference"] == "fitted"
+    assert result.standard_error == result.log_evidence - low
+    assert "This is the larger, and its error covers both" in result.warnings[0]
+
+
 @pytest.mark.parametrize(
     ("warnings", "errors", "looks"),
     [((), -3.0, False), (("slow: ...",), -3.0, True), (("slow: ...",), 3.0, False), (("slow: ...",), -1.0, False)],

@@ -269,8 +269,9 @@ def _answer(paths: Paths, reference: str) -> Evidence:
         return replace(result, **spent)
     if result.log_evidence > prior.log_evidence:
         return _covering(replace(result, **spent), result, prior)
-    best = _covering(prior, result, prior)
-    if not prior.warnings:
+    if prior.warnings:
+        best = _covering(prior, result, prior)
+    else:
         advice = "This is the latter, which has found more and shows no sign of trouble."
         best = warned(prior, _disagreement(result, prior, advice + unless_shifted))
     return replace(best, warnings=(*best.warnings, *(f"from the fitted path: {said}" for said in result.warnings)))
