@@ -7,6 +7,7 @@ import ast
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ from benchmarks.peers import check_bridge, environments, laplace, page
 from benchmarks.peers.bridge import bridge
 from benchmarks.peers.methods import METHODS, Method
 from benchmarks.peers.profile import PHASES, Phases
-from benchmarks.peers.scores import Row, failures, reach, score
+from benchmarks.peers.scores import Row, failures, reach, read, score
 from benchmarks.peers.tasks import (
     FLOOR,
     TASKS,
@@ -283,6 +284,33 @@ def test_what_has_no_hope_is_not_tried():
     assert "it failed" in str(command._reason_not_to(job, [{**first, "failed": "no"}], 1000))
 
 
+def test_what_took_too_long_with_fewer_parameters_is_not_tried_with_more():
+    few = {"method": "dynesty", "task": "linear-20", "effort": 1.0, "failed": "one run took long", "limit": 300.0}
+    many = command.Job("dynesty", "logistic-50", 1.0)
+    assert command._reason_not_to(many, [few], 200.0) == (
+        "not tried: with linear regression, d = 20, one run took long"
+    )
+    assert command._reason_not_to(many, [row("dynesty", 0, 0.0, 1.0, task="linear-20"), few], 200.0) is None
+    assert command._reason_not_to(many, [few], 400.0) is None  # there is more time now
+    assert command._reason_not_to(many, [{**few, "method": "ultranest"}], 200.0) is None
+    assert command._reason_not_to(command.Job("dynesty", "pima-1", 1.0), [few], 200.0) is None
+
+
+def test_what_is_not_tried_is_said_and_tried_again_with_more_time(tmp_path):
+    output = tmp_path / "rows.jsonl"
+    options = argparse.Namespace(
+        methods=["dynesty"], tasks=["linear-50"], replicates=4, limit=200.0, output=output, cores=[0]
+    )
+    few = {"method": "dynesty", "task": "linear-20", "effort": 1.0, "failed": "too long", "limit": 200.0}
+    command._append(output, [json.dumps(few)])
+    (job,) = command._jobs(options, 0)
+    command._run_all([job], {"peers": "/no/such/interpreter"}, options)
+    assert "not tried" in read(output)[-1]["failed"]
+    assert not list(command._jobs(options, 0))
+    options.limit = 300.0
+    assert list(command._jobs(options, 0)) == [job]
+
+
 def test_replicates_that_there_was_no_time_for_are_added(tmp_path):
     options = argparse.Namespace(
         methods=["dynesty"], tasks=["pima-1"], replicates=4, seconds=100.0, limit=200.0, output=tmp_path / "rows.jsonl"
@@ -315,6 +343,17 @@ def test_a_job_ends_after_its_cpu_seconds():
     said = json.loads(line)
     assert said["failed"] == "one run took more than 1 CPU seconds"
     assert said["limit"] == 1.0
+
+
+def test_a_job_that_is_ended_keeps_its_lines_and_says_so(monkeypatch):
+    lines = [json.dumps(row("laplace", seed, 0.0, 1.0, cpu_seconds=40.0)) for seed in range(2)]
+    ended = subprocess.CompletedProcess([], -signal.SIGXCPU, "\n".join([*lines, '{"method": "lap']), "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
+    options = argparse.Namespace(seconds=100.0, limit=200.0, replicates=10)
+    *kept, last = command._work(command.Job("laplace", "pima-1", 1.0), sys.executable, 0, options)
+    assert kept == lines
+    assert json.loads(last)["failed"] == "one run took more than 120 CPU seconds"
+    assert score(map(json.loads, [*kept, last]))[0].failures == 1
 
 
 def test_what_a_method_cannot_do_is_said(monkeypatch):

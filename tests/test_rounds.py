@@ -239,6 +239,26 @@ def test_an_answer_that_warns_of_itself_is_doubted_sooner(
     assert (result.log_evidence, result.warnings) == (known.log_evidence, warnings)  # the closer look agrees
 
 
+@pytest.mark.parametrize(("errors", "disagrees"), [(3.0, False), (30.0, True)])
+def test_doubt_without_room_to_look_closer_is_no_disagreement(
+    errors: float, disagrees: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
+    original = paths.scout
+
+    def about(model, **options):
+        return original(model, **options)._replace(
+            log_evidence=known.log_evidence + errors * 0.1, standard_error=0.1, degrees_of_freedom=30.0
+        )
+
+    monkeypatch.setattr(paths, "scout", about)
+    with_other_paths(monkeypatch, fitted={"warnings": ("slow: ...",)}, prior={})
+    result = thermint.evidence(SKEWED_2.model, draws=100, seed=4, max_evaluations=known.evaluations + 1)
+    assert result.settings["reference"] == "fitted"
+    others = [said for said in result.warnings if said != "slow: ..."]
+    assert ["max_evaluations leaves no room" in said for said in others] == [True] * disagrees
+
+
 def test_a_scout_that_errs_costs_a_run_but_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     right = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
     original = paths.scout

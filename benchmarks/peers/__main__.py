@@ -30,6 +30,7 @@ from benchmarks.peers.environments import ROOT, EnvironmentFailedError, make
 from benchmarks.peers.methods import MAIN, METHODS
 from benchmarks.peers.scores import Row, read, score
 
+EASIER = {"linear-50": "linear-20", "logistic-50": "linear-20"}  # task: one that every method solves sooner
 QUICK = {"methods": ["thermint", "laplace"], "tasks": ["radiata-1"]}
 
 
@@ -98,16 +99,14 @@ def _jobs(options: argparse.Namespace, rank: int) -> Iterator[Job]:
             efforts = METHODS[name].efforts
             if rank >= len(efforts):
                 continue
-            own = [row for row in rows if (row["method"], row["task"], row["effort"]) == (name, task, efforts[rank])]
+            own = _of(rows, name, task, efforts[rank])
             own = [row for row in own if row.get("limit", math.inf) >= options.limit]  # else there is more time now
-            job = Job(name, task, efforts[rank], first=len(own))
-            if own and not _unfinished(own, options):
-                continue
-            reason = None if own else _reason_not_to(job, rows, options.limit)
-            if reason is None:
-                yield job
-            else:
-                _append(options.output, [job.line(failed=reason)])
+            if not own or _unfinished(own, options):
+                yield Job(name, task, efforts[rank], first=len(own))
+
+
+def _of(rows: list[Row], method: str, task: str, effort: float) -> list[Row]:
+    return [row for row in rows if (row["method"], row["task"], row["effort"]) == (method, task, effort)]
 
 
 def _unfinished(own: list[Row], options: argparse.Namespace) -> bool:
@@ -118,14 +117,18 @@ def _unfinished(own: list[Row], options: argparse.Namespace) -> bool:
 
 
 def _reason_not_to(job: Job, rows: list[Row], limit: float) -> str | None:
-    """Say why a job is not even tried: the method cannot, or what it did with its first effort leaves no hope."""
+    """Say why a job is not even tried: the method cannot, or what it did with less to do leaves no hope."""
     method = METHODS[job.method]
     if job.task in method.cannot:
         return method.cannot[job.task]
+    easier = EASIER.get(job.task, "")
+    without = _of(rows, job.method, easier, job.effort)
+    if without and all("limit" in row for row in without) and without[-1]["limit"] >= limit:
+        return f"not tried: with {page.TITLES[easier]}, {without[-1]['failed']}"
     first = method.efforts[0]
     if job.effort == first:
         return None
-    before = [row for row in rows if (row["method"], row["task"], row["effort"]) == (job.method, job.task, first)]
+    before = _of(rows, job.method, job.task, first)
     seconds = [row["cpu_seconds"] for row in before if "failed" not in row]
     if before and not seconds:
         return f"not tried: it failed with effort {first:g}"
@@ -139,19 +142,23 @@ def _run_all(jobs: list[Job], python: dict[str, str | EnvironmentFailedError], o
     free: queue.Queue[int] = queue.Queue()
     for core in cores:
         free.put(core)
-    writing = threading.Lock()
+    files = threading.Lock()
 
     def one(job: Job) -> None:
         core = free.get()
         try:
             interpreter = python[METHODS[job.method].environment]
-            if isinstance(interpreter, EnvironmentFailedError):
+            with files:
+                reason = None if job.first else _reason_not_to(job, read(options.output), options.limit)
+            if reason is not None:
+                lines = [job.line(failed=reason, limit=options.limit)]
+            elif isinstance(interpreter, EnvironmentFailedError):
                 lines = [job.line(failed=f"cannot be installed: {interpreter}")]
             else:
                 lines = _work(job, interpreter, core, options)
         finally:
             free.put(core)
-        with writing:
+        with files:
             _append(options.output, lines)
             print(f"{job.task:12} {METHODS[job.method].title:28} effort {job.effort:<5g} {_outcome(lines)}", flush=True)
 
@@ -161,17 +168,16 @@ def _run_all(jobs: list[Job], python: dict[str, str | EnvironmentFailedError], o
 
 
 def _work(job: Job, interpreter: str, core: int, options: argparse.Namespace) -> list[str]:
-    """Run one worker; return its lines, or one that says how it ended without any."""
+    """Run one worker; return its lines, the last of which says how it ended if that was too soon."""
     command = [interpreter, "-m", "benchmarks.peers.worker", job.method, job.task, "--core", str(core)]
     command += [f"--effort={job.effort}", f"--seconds={options.seconds}", f"--limit={options.limit}"]
     command += [f"--first={job.first}", f"--replicates={options.replicates - job.first}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.endswith("}")]
-    if lines:
-        return lines
     if done.returncode == -signal.SIGXCPU:
-        return [job.line(failed=f"one run took more than {options.limit:g} CPU seconds", limit=options.limit)]
-    return [job.line(failed=f"the process ended with {done.returncode}: {_last(done.stderr)}")]
+        left = options.limit - sum(json.loads(line).get("cpu_seconds", 0) for line in lines)
+        return [*lines, job.line(failed=f"one run took more than {left:.0f} CPU seconds", limit=options.limit)]
+    return lines or [job.line(failed=f"the process ended with {done.returncode}: {_last(done.stderr)}")]
 
 
 def _last(text: str) -> str:

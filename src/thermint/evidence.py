@@ -262,6 +262,8 @@ def _answer(paths: Paths, reference: str) -> Evidence:
         # Ladder and rule were meant for the other path.
         prior = replace(paths, ladder=None, rule=None).prior_path(scouted, spent=result.evaluations)
     except OutOfBudgetError:
+        if _agree(result, scouted):  # it was merely doubted
+            return result
         said = _disagreement(result, scouted, "This is the former; max_evaluations leaves no room to look closer.")
         return warned(result, said)
     spent: dict[str, Any] = {"evaluations": prior.evaluations, "seconds": prior.seconds}
