@@ -324,6 +324,38 @@ def test_replicates_that_there_was_no_time_for_are_added(tmp_path):
     assert not list(command._jobs(options, 0))
 
 
+def test_a_seed_that_fails_does_not_end_the_others(tmp_path):
+    options = argparse.Namespace(
+        methods=["dynesty"], tasks=["pima-1"], replicates=4, seconds=100.0, limit=200.0, output=tmp_path / "rows.jsonl"
+    )
+    about = {"method": "dynesty", "task": "pima-1", "effort": 1.0}
+    command._append(options.output, [json.dumps(about | {"seed": 0, "failed": "the answer was nan"})])
+    assert list(command._jobs(options, 0)) == [command.Job("dynesty", "pima-1", 1.0, first=1)]
+    command._append(options.output, [json.dumps(about | {"failed": "the process ended with -9"})])
+    assert not list(command._jobs(options, 0))
+
+
+def test_replicates_of_several_processes_show_several_compilations(tmp_path, monkeypatch):
+    output = tmp_path / "rows.jsonl"
+    monkeypatch.setattr(command, "_interpreter", lambda _: sys.executable)
+    monkeypatch.setattr(subprocess, "run", _pretend)
+    monkeypatch.setattr(sys, "argv", ["", "--methods", "dynesty", "--tasks", "pima-1", "--efforts", "1", "--cores", "0",
+                                      f"--output={output}", f"--page={tmp_path / 'page.md'}"])  # fmt: skip
+    command.main()
+    assert [(one["seed"], one["compiled"]) for one in read(output)] == [(i, i in (0, 4, 8)) for i in range(10)]
+
+
+def _pretend(arguments: list[str], **_: object) -> subprocess.CompletedProcess:
+    """Pretend to be a worker, which takes a second for a replicate and five for the first."""
+    options = dict(argument[2:].split("=") for argument in arguments if "=" in argument)
+    first, number = int(options["first"]), int(options["replicates"])
+    rows = [
+        row("dynesty", seed, 0.0, 5.0 if seed == first else 1.0, compiled=seed == first)
+        for seed in range(first, first + number)
+    ]
+    return subprocess.CompletedProcess(arguments, 0, "\n".join(map(json.dumps, rows)), "")
+
+
 def test_what_took_too_long_is_tried_again_with_more_time(tmp_path):
     options = argparse.Namespace(
         methods=["dynesty"], tasks=["pima-1"], replicates=4, seconds=100.0, limit=200.0, output=tmp_path / "rows.jsonl"

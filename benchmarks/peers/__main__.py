@@ -31,6 +31,7 @@ from benchmarks.peers.methods import MAIN, METHODS
 from benchmarks.peers.scores import Row, read, score
 
 EASIER = {"linear-50": "linear-20", "logistic-50": "linear-20"}  # task: one that every method solves sooner
+IN_A_PROCESS = 4  # replicates, the first of which compiles: ten of them show three times how long that takes
 QUICK = {"methods": ["thermint", "laplace"], "tasks": ["radiata-1"]}
 
 
@@ -70,7 +71,8 @@ def main() -> None:
     python = {name: _interpreter(name) for name in sorted({METHODS[name].environment for name in options.methods})}
     most = 1 if options.quick else max(len(METHODS[name].efforts) for name in options.methods)
     for rank in range(min(most, options.efforts or most)):
-        _run_all(list(_jobs(options, rank)), python, options)
+        while jobs := list(_jobs(options, rank)):  # each of them adds a line at least
+            _run_all(jobs, python, options)
     rows = [row for row in read(options.output) if row["method"] in METHODS and row["task"] in page.TITLES]
     page.write(rows, options.page, page.command_line(), options.seconds)
     for one in score(rows):
@@ -111,9 +113,9 @@ def _of(rows: list[Row], method: str, task: str, effort: float) -> list[Row]:
 
 def _unfinished(own: list[Row], options: argparse.Namespace) -> bool:
     """Say whether there is time for replicates that a job did not come to."""
-    if len(own) >= options.replicates or any("failed" in row for row in own):
+    if len(own) >= options.replicates or any("failed" in row and "seed" not in row for row in own):
         return False
-    return sum(row["cpu_seconds"] for row in own) < options.seconds
+    return sum(row.get("cpu_seconds", 0) for row in own) < options.seconds
 
 
 def _reason_not_to(job: Job, rows: list[Row], limit: float) -> str | None:
@@ -171,7 +173,7 @@ def _work(job: Job, interpreter: str, core: int, options: argparse.Namespace) ->
     """Run one worker; return its lines, the last of which says how it ended if that was too soon."""
     command = [interpreter, "-m", "benchmarks.peers.worker", job.method, job.task, "--core", str(core)]
     command += [f"--effort={job.effort}", f"--seconds={options.seconds}", f"--limit={options.limit}"]
-    command += [f"--first={job.first}", f"--replicates={options.replicates - job.first}"]
+    command += [f"--first={job.first}", f"--replicates={min(IN_A_PROCESS, options.replicates - job.first)}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.endswith("}")]
     if done.returncode == -signal.SIGXCPU:

@@ -217,8 +217,8 @@ def _settings(rows: list[Row], scores: list[Score], command: str, seconds: float
         f"- command: `{command}`, {seconds:g} seconds for each method, problem and effort",
         f"- {time.strftime('%d %B %Y')}; {_processor()}, {os.cpu_count()} cores, one for each method; "
         f"{platform.system()}, Python {platform.python_version()}",
-        f"- {len([row for row in rows if 'failed' not in row])} runs; the first of each kind compiles, and the "
-        "median of the others is CPU s",
+        f"- {len([row for row in rows if 'failed' not in row])} runs; the first of a process compiles, and "
+        "medians are given, of these and of the others",
         "- effort multiplies the number of draws, particles or live points of the recommended settings, which are:",
     ]
     for name, method in METHODS.items():
