@@ -292,6 +292,8 @@ def test_what_took_too_long_with_fewer_parameters_is_not_tried_with_more():
     )
     assert command._reason_not_to(many, [row("dynesty", 0, 0.0, 1.0, task="linear-20"), few], 200.0) is None
     assert command._reason_not_to(many, [few], 400.0) is None  # there is more time now
+    slow = row("dynesty", 0, 0.0, 250.0, task="linear-20")
+    assert "d = 20, one run took 250 CPU seconds" in str(command._reason_not_to(many, [few, slow], 200.0))
     assert command._reason_not_to(many, [{**few, "method": "ultranest"}], 200.0) is None
     assert command._reason_not_to(command.Job("dynesty", "pima-1", 1.0), [few], 200.0) is None
 
