@@ -189,6 +189,12 @@ def with_other_paths(monkeypatch: pytest.MonkeyPatch, *, fitted: dict[str, Any],
     return ran
 
 
+def with_other_scout(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """Change what the scout finds."""
+    original = paths.scout
+    monkeypatch.setattr(paths, "scout", lambda *args, **options: original(*args, **options)._replace(**changes))
+
+
 def test_a_larger_answer_that_warns_of_itself_covers_both(monkeypatch: pytest.MonkeyPatch) -> None:
     low = SKEWED_2.log_evidence - 3
     with_other_paths(monkeypatch, fitted={"log_evidence": low}, prior={"warnings": ("slow: ...",)})
@@ -201,13 +207,8 @@ def test_a_larger_answer_that_warns_of_itself_covers_both(monkeypatch: pytest.Mo
 def test_a_fitted_path_that_found_more_than_both_runs_from_the_prior_covers_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    original = paths.scout
-
-    def erring(model, **options):
-        return original(model, **options)._replace(log_evidence=100.0)
-
     low = SKEWED_2.log_evidence - 3
-    monkeypatch.setattr(paths, "scout", erring)
+    with_other_scout(monkeypatch, log_evidence=100.0)
     ran = with_other_paths(monkeypatch, fitted={}, prior={"log_evidence": low})
     result = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
     assert ran == ["fitted_path", "prior_path"]
@@ -225,14 +226,8 @@ def test_an_answer_that_warns_of_itself_is_doubted_sooner(
 ) -> None:
     # So many errors of the scout below what that has found.
     known = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
-    original = paths.scout
-
-    def about(model, **options):
-        return original(model, **options)._replace(
-            log_evidence=known.log_evidence - errors * 0.1, standard_error=0.1, degrees_of_freedom=30.0
-        )
-
-    monkeypatch.setattr(paths, "scout", about)
+    found = known.log_evidence - errors * 0.1
+    with_other_scout(monkeypatch, log_evidence=found, standard_error=0.1, degrees_of_freedom=30.0)
     ran = with_other_paths(monkeypatch, fitted={"warnings": warnings}, prior={})
     result = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
     assert ran == ["fitted_path", "prior_path"][: 1 + looks]
@@ -244,14 +239,8 @@ def test_doubt_without_room_to_look_closer_is_no_disagreement(
     errors: float, disagrees: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
-    original = paths.scout
-
-    def about(model, **options):
-        return original(model, **options)._replace(
-            log_evidence=known.log_evidence + errors * 0.1, standard_error=0.1, degrees_of_freedom=30.0
-        )
-
-    monkeypatch.setattr(paths, "scout", about)
+    found = known.log_evidence + errors * 0.1
+    with_other_scout(monkeypatch, log_evidence=found, standard_error=0.1, degrees_of_freedom=30.0)
     with_other_paths(monkeypatch, fitted={"warnings": ("slow: ...",)}, prior={})
     result = thermint.evidence(SKEWED_2.model, draws=100, seed=4, max_evaluations=known.evaluations + 1)
     assert result.settings["reference"] == "fitted"
@@ -261,12 +250,7 @@ def test_doubt_without_room_to_look_closer_is_no_disagreement(
 
 def test_a_scout_that_errs_costs_a_run_but_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     right = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
-    original = paths.scout
-
-    def erring(model, **options):
-        return original(model, **options)._replace(log_evidence=100.0)
-
-    monkeypatch.setattr(paths, "scout", erring)
+    with_other_scout(monkeypatch, log_evidence=100.0)
     result = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
     assert result.log_evidence == right.log_evidence
     assert result.evaluations > right.evaluations
@@ -275,12 +259,7 @@ def test_a_scout_that_errs_costs_a_run_but_changes_nothing(monkeypatch: pytest.M
 
 def test_a_scout_that_found_less_cannot_confirm_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     right = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
-    original = paths.scout
-
-    def erring(model, **options):
-        return original(model, **options)._replace(log_evidence=-100.0)
-
-    monkeypatch.setattr(paths, "scout", erring)
+    with_other_scout(monkeypatch, log_evidence=-100.0)
     result = thermint.evidence(SKEWED_2.model, draws=100, seed=4)
     assert (result.log_evidence, result.standard_error) == (right.log_evidence, right.standard_error)
     assert result.evaluations == right.evaluations

@@ -112,11 +112,16 @@ def _of(rows: list[Row], method: str, task: str, effort: float) -> list[Row]:
     return [row for row in rows if (row["method"], row["task"], row["effort"]) == (method, task, effort)]
 
 
+def _took(rows: list[Row]) -> list[float]:
+    """CPU seconds of the runs that gave an answer."""
+    return [row["cpu_seconds"] for row in rows if "failed" not in row]
+
+
 def _unfinished(own: list[Row], options: argparse.Namespace) -> bool:
     """Say whether there is time for replicates that a job did not come to."""
     if len(own) >= options.replicates or any("failed" in row and "seed" not in row for row in own):
         return False
-    return sum(row.get("cpu_seconds", 0) for row in own) < options.seconds
+    return sum(_took(own)) < options.seconds
 
 
 def _reason_not_to(job: Job, rows: list[Row], limit: float) -> str | None:
@@ -126,7 +131,7 @@ def _reason_not_to(job: Job, rows: list[Row], limit: float) -> str | None:
         return method.cannot[job.task]
     easier = EASIER.get(job.task, "")
     with_less = _of(rows, job.method, easier, job.effort)
-    took = [row["cpu_seconds"] for row in with_less if "failed" not in row]
+    took = _took(with_less)
     if took and min(took) > limit:
         return f"not tried: with {page.TITLES[easier]}, one run took {min(took):.0f} CPU seconds"
     if with_less and not took and with_less[-1].get("limit", 0) >= limit:
@@ -135,7 +140,7 @@ def _reason_not_to(job: Job, rows: list[Row], limit: float) -> str | None:
     if job.effort == first:
         return None
     before = _of(rows, job.method, job.task, first)
-    seconds = [row["cpu_seconds"] for row in before if "failed" not in row]
+    seconds = _took(before)
     if before and not seconds:
         return f"not tried: it failed with effort {first:g}"
     expected = min(seconds, default=0.0) * job.effort / first
