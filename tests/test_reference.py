@@ -20,7 +20,15 @@ from thermint import Model, reference
 from thermint.model import evaluate
 from thermint.noise import noise
 from thermint.paper import linear
-from thermint.reference import MARGIN, WIDENINGS, Mixture, fit, log_density, make_mixture, with_reference
+from thermint.reference import (
+    MARGIN,
+    WIDENINGS,
+    Mixture,
+    fit,
+    log_density,
+    make_mixture,
+    with_reference,
+)
 
 log_densities = jax.jit(jax.vmap(log_density, (None, 0)))
 draws_of = jax.jit(jax.vmap(reference.draw, (None, 0)))
@@ -228,6 +236,23 @@ def test_a_mode_that_one_chain_of_256_has_found(seed: int) -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_one_skewed_mode_stays_one(seed: int) -> None:
     assert fit(*skewed_sample(SKEWED_2, 0.0, 4, 500, seed)).components == 1  # logarithms of exponential variables
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_two_modes_around_a_third_are_told_apart(seed: int) -> None:
+    mean, covariance = np.array([[-10.0, 0.0], [0.0, 0.0], [10.0, 0.0]]), np.stack([np.eye(2)] * 3)
+    weight = [0.3, 0.4, 0.3]
+    assert_found(fit(*mixture_sample(weight, mean, covariance, 500, seed)), weight, mean, covariance, 2000)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_copies_of_a_draw_are_no_mode(seed: int) -> None:
+    d = 4
+    position, score = normal_sample(np.zeros(d), np.eye(d), 4, 250, seed)
+    position[:, ::20], score[:, ::20] = 8 * np.eye(d)[:1], -8 * np.eye(d)[:1]
+    assert fit(position, score).components == 1
+    position[:, ::20] += 0.1 * np.random.default_rng(seed).standard_normal((4, 13, d))  # as many that are none
+    assert fit(position, score).components == 2
 
 
 # --- Densities and draws ---

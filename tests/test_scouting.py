@@ -38,6 +38,7 @@ from thermint.scouting import (
     _scattered_ends,
     ascend,
     climb,
+    in_place,
     kernel_for,
     lost,
     overall_factor,
@@ -257,6 +258,22 @@ def test_modes_that_are_lost_are_noticed_if_they_matter(weight: float, expected:
     assert not lost(Chains(position, score + 5.0, share), found).any()  # on their way
     both = np.concatenate([found, 12.0 + 0.5 * rng.standard_normal((1, 200, D))], axis=1)
     assert not lost(chains, both).any()
+
+
+def test_chains_in_a_tail_are_left_out_and_those_in_a_narrow_mode_are_not() -> None:
+    rng = np.random.default_rng(12)
+    place = np.repeat([0, 1, 2], [20, 3, 2])  # a broad mode, its tail, and a narrow mode
+    width = np.array([1.0, 1.0, 0.02])[place, None, None]
+    start = np.array([0.0, 30.0, 12.1])[place, None, None]
+    centre = np.array([0.0, 0.0, 12.0])[place, None, None]
+    position = start + width * rng.standard_normal((25, 25, D))
+    score = -(position - centre) / width**2
+    density = np.array([0.0, -400.0, 5.0])[place]
+    chains = Chains(position, score, density)
+    np.testing.assert_array_equal(chains.at_rest, place == 0)
+    np.testing.assert_array_equal(in_place(chains), place != 1)
+    assert in_place(Chains(position, score + 1e4, density)).all()  # none is at rest: nothing to judge by
+    assert in_place(Chains(position, np.full_like(score, np.nan), density)).all()  # no gradients
 
 
 def test_chains_given_back_are_in_both_halves() -> None:

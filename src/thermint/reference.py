@@ -6,7 +6,6 @@ g is nearly constant, so that a handful of rungs integrate it and control variat
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +16,6 @@ import numpy as np
 from jax import Array
 from jax.tree_util import Partial
 from scipy import special
-from threadpoolctl import threadpool_limits
 
 from thermint.draws import Array as AnyArray
 from thermint.draws import Draws, locate
@@ -34,6 +32,10 @@ NORMAL_ENOUGH = 3.0  # mean square of the whitened score, up to which no split i
 OUTLYING = 2.0  # squared whitened length of a draw, relative to the largest of so many normal ones, likewise
 SMALLEST = 0.05  # variance of a mode, relative to all draws', in the search for modes: short chains look too narrow
 WORTHWHILE = 0.1  # nats a draw by which another component must improve the held-out fit
+RANDOM_STARTS = 9  # of expectation and maximisation
+FIRST_STEPS = 5  # from each of them
+MOST_STEPS = 100
+NO_BETTER = 1e-3  # nats a draw, where they end
 
 
 @partial(
@@ -295,9 +297,9 @@ def _variance_to_scale(freedom: int | None) -> float:
 
 def _log_components(mixture: Mixture, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Log weight minus log scale [n, component], and squared whitened length [n, component], of draws x[n, d]."""
-    whitened = np.einsum("kij,nkj->nki", mixture.whitening, x[:, None] - mixture.mean)
+    whitened = (x - np.asarray(mixture.mean)[:, None]) @ np.asarray(mixture.whitening).mT  # [component, n, d]
     log_scale = np.log(np.einsum("kii->ki", mixture.factor)).sum(axis=1)
-    square = np.sum(whitened**2, axis=2)
+    square = np.sum(whitened**2, axis=2).T
     return np.broadcast_to(mixture.log_weight - log_scale, square.shape), square
 
 
@@ -371,20 +373,58 @@ def _modes(x: np.ndarray, score: np.ndarray, half: np.ndarray, room: int = MOST_
 
 
 def _split(z: np.ndarray, half: np.ndarray) -> np.ndarray | None:
-    """Split whitened draws z[n, d] in two, 0 and 1: [n]; None unless that fits held-out halves better."""
-    from sklearn.mixture import GaussianMixture  # takes a second to import
+    """Split whitened draws z[n, d] in two, 0 and 1: [n].
 
-    def in_two(data: np.ndarray) -> GaussianMixture:
-        # A mode of few draws is easily missed: start once from the draw that is farthest from all.
-        farthest = data[np.argmax(np.sum(data**2, axis=1))]
-        starts: list[dict[str, Any]] = [{"n_init": 3}, {"means_init": np.stack([np.zeros(z.shape[1]), farthest])}]
-        fits = [GaussianMixture(2, random_state=0, reg_covar=SMALLEST, **start).fit(data) for start in starts]
-        return max(fits, key=lambda one: one.lower_bound_)
+    None unless that fits held-out halves better and both have a volume: some draws may be copies of others.
+    """
 
     def gain(train: np.ndarray, test: np.ndarray) -> float:
-        return in_two(train).score(test) - GaussianMixture(1, reg_covar=SMALLEST).fit(train).score(test)
+        one, two = _normals(train, np.ones((len(train), 1))), _in_two(train)
+        return _responsibilities(two, test)[1] - _responsibilities(one, test)[1]
 
-    with threadpool_limits(1), warnings.catch_warnings():  # see `one_thread`; scikit-learn brings libraries of its own
-        warnings.simplefilter("ignore")  # draws that are all alike, and the like: the held-out fit judges
-        worthwhile = np.mean([gain(z[half == i], z[half != i]) for i in (0, 1)]) >= WORTHWHILE
-        return in_two(z).predict(z) if worthwhile else None
+    if np.mean([gain(z[half == i], z[half != i]) for i in (0, 1)]) < WORTHWHILE:
+        return None
+    side = _responsibilities(_in_two(z), z)[0].argmax(axis=1)
+    distinct = min(len(np.unique(z[side == part], axis=0)) for part in (0, 1))
+    return side if distinct > z.shape[1] else None
+
+
+def _in_two(z: np.ndarray) -> Mixture:
+    """Fit two normals to draws z[n, d] by expectation and maximisation: a few steps from many starts, then the best."""
+    # A mode of few draws is easily missed: start once from the draw that is farthest from all.
+    starts = [np.stack([np.zeros(z.shape[1]), z[np.argmax(np.sum(z**2, axis=1))]])]
+    random = np.random.default_rng(0)
+    for one in z[random.integers(len(z), size=RANDOM_STARTS)]:
+        square = np.sum((z - one) ** 2, axis=1)
+        starts.append(np.stack([one, z[np.searchsorted(np.cumsum(square), random.random() * square.sum())]]))
+    nearest = [np.argmin(np.sum((z[:, None] - start) ** 2, axis=2), axis=1) for start in starts]
+    fits = [_improve(_normals(z, np.eye(2)[label]), z, FIRST_STEPS) for label in nearest]
+    return _improve(max(fits, key=lambda one: _responsibilities(one, z)[1]), z, MOST_STEPS)
+
+
+def _improve(mixture: Mixture, z: np.ndarray, steps: int) -> Mixture:
+    """Make so many steps of expectation and maximisation, unless the fit stays the same before."""
+    before = -np.inf
+    for _ in range(steps):
+        share, fits = _responsibilities(mixture, z)
+        if fits - before < NO_BETTER:
+            break
+        mixture, before = _normals(z, share), fits
+    return mixture
+
+
+def _responsibilities(mixture: Mixture, z: np.ndarray) -> tuple[np.ndarray, float]:
+    """Probability that z[n, d] is of each normal component, [n, component], and mean log density but for a constant."""
+    log_scale, square = _log_components(mixture, z)
+    each = log_scale - square / 2
+    total = special.logsumexp(each, axis=1, keepdims=True)
+    return np.exp(each - total), float(total.mean())
+
+
+def _normals(z: np.ndarray, share: np.ndarray) -> Mixture:
+    """Make a mixture of normals with the moments of z[n, d], each of which belongs to them in share[n, component]."""
+    number = share.sum(axis=0) + np.finfo(float).tiny
+    mean = share.T @ z / number[:, None]
+    away = z - mean[:, None]  # [component, n, d]
+    covariance = away.mT @ (share.T[..., None] * away) / number[:, None, None] + SMALLEST * np.eye(z.shape[1])
+    return make_mixture(number / number.sum(), mean, covariance)

@@ -61,6 +61,16 @@ class Chains(NamedTuple):
     score: np.ndarray  # likewise
     log_density: np.ndarray  # of likelihood times prior, average of each chain, [chain]
 
+    @property
+    def width(self) -> np.ndarray:
+        """Standard deviations of each chain, [chain, d]."""
+        return np.maximum(self.position.std(axis=1), 1e-300)
+
+    @property
+    def at_rest(self) -> np.ndarray:
+        """Which chains are in a mode, [chain]: scores average to nothing there, and not on the way out of a tail."""
+        return np.abs(self.width * self.score.mean(axis=1)).max(axis=1) < RESTLESS
+
 
 class Scout(NamedTuple):
     """What the short run on the prior path found."""
@@ -263,10 +273,20 @@ def lost(chains: Chains, found: np.ndarray) -> np.ndarray:
     away = np.median(tree.query(some @ whitening.T)[0], axis=1) > max(FARTHER * usual, FAR)
     if not away.any() or away.all():
         return np.zeros(number, dtype=bool)
-    width = np.maximum(chains.position.std(axis=1), 1e-300)
-    at_rest = np.abs(width * chains.score.mean(axis=1)).max(axis=1) < RESTLESS
-    log_share = chains.log_density + np.log(width).sum(axis=1)
-    return away & at_rest & (log_share > log_share[~away].max() + LEAST_LOG_SHARE)
+    log_share = chains.log_density + np.log(chains.width).sum(axis=1)
+    return away & chains.at_rest & (log_share > log_share[~away].max() + LEAST_LOG_SHARE)
+
+
+def in_place(chains: Chains) -> np.ndarray:
+    """Say which chains are no longer on their way out of a tail, [chain]; all of them, unless most are at rest.
+
+    On their way are those that are not at rest, and lower than most that are. One that is higher has found a narrow
+    mode, where its steps are too long.
+    """
+    at_rest = chains.at_rest
+    if at_rest.mean() < 0.5:
+        return np.full(len(at_rest), True)
+    return at_rest | (chains.log_density > np.median(chains.log_density[at_rest]))
 
 
 class Settled(NamedTuple):
@@ -310,7 +330,8 @@ def settle(
     options: dict[str, Any] = {"length": length, "populations": populations, "swap": swap, "session": session}
     options["brief"] = brief
     evaluations, distance = 0, np.inf
-    mixture = _fit(model, chains.position, chains.score)
+    first = in_place(chains)
+    mixture = _fit(model, chains.position[first], chains.score[first])
     gifts = MOST_GIVEN_BACK if mixture.components > 1 else 0
     for pilot in range(MOST_PILOTS):
         sampler = warm_up(model, mixture, rungs, kernel, key=keys.child(key, pilot), **options)
