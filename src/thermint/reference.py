@@ -395,8 +395,8 @@ def _in_two(z: np.ndarray) -> Mixture:
     starts = [np.stack([np.zeros(z.shape[1]), z[np.argmax(np.sum(z**2, axis=1))]])]
     random = np.random.default_rng(0)
     for one in z[random.integers(len(z), size=RANDOM_STARTS)]:
-        square = np.sum((z - one) ** 2, axis=1)
-        starts.append(np.stack([one, z[np.searchsorted(np.cumsum(square), random.random() * square.sum())]]))
+        edges = np.cumsum(np.sum((z - one) ** 2, axis=1))  # another is the likelier the farther it is
+        starts.append(np.stack([one, z[np.searchsorted(edges, random.random() * edges[-1])]]))
     nearest = [np.argmin(np.sum((z[:, None] - start) ** 2, axis=2), axis=1) for start in starts]
     fits = [_improve(_normals(z, np.eye(2)[label]), z, FIRST_STEPS) for label in nearest]
     return _improve(max(fits, key=lambda one: _responsibilities(one, z)[1]), z, MOST_STEPS)
