@@ -13,12 +13,12 @@ import pytest
 from scipy import special, stats
 from targets import normal
 
-from thermint import Draws, Model, ladders
+from thermint import Draws, Model, ladders, scouting
 from thermint.draws import Located
 from thermint.kernels import mala, mmala
 from thermint.paper import linear
 from thermint.quadrature import lobatto
-from thermint.reference import make_mixture
+from thermint.reference import Mixture, make_mixture
 from thermint.sampler import Sampler, make_sampler
 from thermint.scouting import (
     CLOSE,
@@ -260,20 +260,40 @@ def test_modes_that_are_lost_are_noticed_if_they_matter(weight: float, expected:
     assert not lost(chains, both).any()
 
 
-def test_chains_in_a_tail_are_left_out_and_those_in_a_narrow_mode_are_not() -> None:
+def tail_and_narrow_mode() -> tuple[Chains, np.ndarray]:
+    """Chains in a broad mode, in its tail, and in a narrow mode, not at rest; and where each is: 0, 1, 2."""
     rng = np.random.default_rng(12)
-    place = np.repeat([0, 1, 2], [20, 3, 2])  # a broad mode, its tail, and a narrow mode
+    place = np.repeat([0, 1, 2], [20, 3, 2])
     width = np.array([1.0, 1.0, 0.02])[place, None, None]
     start = np.array([0.0, 30.0, 12.1])[place, None, None]
     centre = np.array([0.0, 0.0, 12.0])[place, None, None]
     position = start + width * rng.standard_normal((25, 25, D))
-    score = -(position - centre) / width**2
-    density = np.array([0.0, -400.0, 5.0])[place]
-    chains = Chains(position, score, density)
+    return Chains(position, -(position - centre) / width**2, np.array([0.0, -400.0, 5.0])[place]), place
+
+
+def test_chains_in_a_tail_are_left_out_and_those_in_a_narrow_mode_are_not() -> None:
+    chains, place = tail_and_narrow_mode()
     np.testing.assert_array_equal(chains.at_rest, place == 0)
     np.testing.assert_array_equal(in_place(chains), place != 1)
-    assert in_place(Chains(position, score + 1e4, density)).all()  # none is at rest: nothing to judge by
-    assert in_place(Chains(position, np.full_like(score, np.nan), density)).all()  # no gradients
+    assert in_place(chains._replace(score=chains.score + 1e4)).all()  # none is at rest: nothing to judge by
+    assert in_place(chains._replace(score=np.full_like(chains.score, np.nan))).all()  # no gradients
+
+
+def test_the_first_reference_is_fitted_to_chains_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    chains, _ = tail_and_narrow_mode()
+    first: list[Mixture] = []
+
+    class FittedError(Exception):
+        pass
+
+    def warm_up(model: Model, mixture: Mixture, *_: Any, **__: Any) -> None:
+        first.append(mixture)
+        raise FittedError
+
+    monkeypatch.setattr(scouting, "warm_up", warm_up)
+    with pytest.raises(FittedError):
+        settle(MODEL, chains, ladder=None, tolerance=0.01, length=25, key=jax.random.key(0), **OPTIONS)
+    assert sorted(np.asarray(first[0].mean)[:, 0].round()) == [0.0, 12.0]  # and not 30
 
 
 def test_chains_given_back_are_in_both_halves() -> None:
