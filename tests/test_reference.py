@@ -20,15 +20,7 @@ from thermint import Model, reference
 from thermint.model import evaluate
 from thermint.noise import noise
 from thermint.paper import linear
-from thermint.reference import (
-    MARGIN,
-    WIDENINGS,
-    Mixture,
-    fit,
-    log_density,
-    make_mixture,
-    with_reference,
-)
+from thermint.reference import MARGIN, SMALLEST, WIDENINGS, Mixture, fit, log_density, make_mixture, with_reference
 
 log_densities = jax.jit(jax.vmap(log_density, (None, 0)))
 draws_of = jax.jit(jax.vmap(reference.draw, (None, 0)))
@@ -253,6 +245,40 @@ def test_copies_of_a_draw_are_no_mode(seed: int) -> None:
     assert fit(position, score).components == 1
     position[:, ::20] += 0.1 * np.random.default_rng(seed).standard_normal((4, 13, d))  # as many that are none
     assert fit(position, score).components == 2
+
+
+def test_shares_of_draws_and_their_density_are_scipys() -> None:
+    weight, covariance = np.array([0.3, 0.7]), np.stack([NARROW, LEANING])
+    x = np.random.default_rng(0).uniform(-5, 5, (200, 2))
+    of_each = [stats.multivariate_normal(m, c).logpdf(x) for m, c in zip(TWO, covariance, strict=True)]
+    log_each = np.log(weight) + np.stack(of_each, axis=1)
+    share, log_height = reference._responsibilities(make_mixture(weight, TWO, covariance), x)
+    np.testing.assert_allclose(share, special.softmax(log_each, axis=1), rtol=1e-10, atol=1e-300)
+    expected = np.mean(special.logsumexp(log_each, axis=1))
+    assert log_height - np.log(2 * np.pi) == pytest.approx(expected, rel=1e-12)  # two dimensions
+
+
+def test_normals_have_the_moments_of_their_shares() -> None:
+    rng = np.random.default_rng(1)
+    x, share = rng.standard_normal((50, 3)), rng.dirichlet(np.ones(2), 50)
+    made = reference._normals(x, share)
+    np.testing.assert_allclose(np.exp(made.log_weight), share.mean(axis=0), rtol=1e-12)
+    for k in range(2):
+        np.testing.assert_allclose(made.mean[k], np.average(x, axis=0, weights=share[:, k]), rtol=1e-10)
+        spread = np.cov(x.T, aweights=share[:, k], ddof=0)
+        np.testing.assert_allclose(scale(made, k), spread + SMALLEST * np.eye(3), rtol=1e-10)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_few_draws_of_a_normal_are_not_split(seed: int) -> None:
+    # Two normals fit those that they are fitted to better, as they have twice as many parameters.
+    z = np.random.default_rng(seed).standard_normal((80, 8))
+    own = [
+        reference._responsibilities(fitted, z)[1]
+        for fitted in (reference._in_two(z), reference._normals(z, np.ones((80, 1))))
+    ]
+    assert own[0] > own[1] + 2 * reference.WORTHWHILE
+    assert reference._split(z, np.arange(80) % 2) is None
 
 
 # --- Densities and draws ---
