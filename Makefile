@@ -8,10 +8,11 @@ demo: .venv/installed
 	$(BIN)/python examples/pima.py
 
 # From a clone to the first green test: a part of the tests that touches every part of the library.
-QUICK := model basis gram control quadrature ladders swaps kernels stepping_stone mbar linalg cli
+QUICK := model/test_model.py control path/test_quadrature.py path/test_ladders.py sampling/test_swaps.py kernels \
+    estimators/test_stepping_stone.py estimators/test_mbar.py runtime/test_linalg.py cli
 
 check: .venv/installed-dev lint
-	$(BIN)/python -m pytest -q -n auto --dist worksteal $(QUICK:%=tests/test_%.py)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal $(QUICK:%=tests/%)
 
 test: .venv/installed-dev lint
 	$(BIN)/python -m pytest -n auto --dist worksteal

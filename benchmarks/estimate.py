@@ -14,7 +14,7 @@ import numpy as np
 
 import thermint
 from thermint import Draws
-from thermint.basis import size
+from thermint.control.basis import size
 from thermint.ladders import power
 
 

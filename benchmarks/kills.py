@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 import thermint
-from thermint import Evidence, journal
-from thermint.journal import Journal
+from thermint import Evidence
+from thermint.runtime import journal
+from thermint.runtime.journal import Journal
 
 OPTIONS: dict[str, Any] = {
     "draws": 400,
@@ -91,7 +92,7 @@ def survive(folder: Path, kills: int, seed: int) -> tuple[Evidence, list[int]]:
     """
     # Children start from a process that has imported everything and started nothing.
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["thermint", "thermint.evidence", "thermint.summary", "benchmarks.kills"])
+    server.set_forkserver_preload(["thermint", "thermint.inference.evidence", "benchmarks.kills"])
     chance = random.Random(seed)
     whole = ended(server, folder / "whole", 1e9, None)
     assert whole is not None

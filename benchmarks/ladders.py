@@ -13,8 +13,8 @@ import numpy as np
 
 import thermint
 from thermint import Model, ladders
-from thermint.ladders import Ladder, Table
 from thermint.paper import pima, radiata
+from thermint.path.ladders import Ladder, Table
 
 
 def choices(table: Table, rungs: int, tolerance: float) -> dict[str, Ladder]:

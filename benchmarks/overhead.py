@@ -17,11 +17,11 @@ import numpy as np
 from jax import Array
 
 import thermint
-from thermint import population as pop
 from thermint.kernels import mmala
 from thermint.ladders import power
 from thermint.model import Evaluation, Model, evaluate
 from thermint.paper import pima
+from thermint.sampling import population as pop
 from thermint.swaps import even_odd
 
 LENGTH = 50  # iterations of one timed call

@@ -43,8 +43,8 @@ def cost(rows: int, parameters: int, rungs: int, populations: int, repeats: int)
     import jax.numpy as jnp
 
     import thermint
-    from thermint.plan import make_plan
-    from thermint.sampler import checked_model, default_kernel, make_sampler
+    from thermint.control.plan import make_plan
+    from thermint.sampling.sampler import checked_model, default_kernel, make_sampler
     from thermint.swaps import even_odd
 
     rng = np.random.default_rng(0)

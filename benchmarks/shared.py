@@ -25,21 +25,22 @@ from scipy import special
 
 import thermint
 from benchmarks.shared_coefficients import share
-from thermint import Draws, Model, basis, ladders
-from thermint import gram as grams
-from thermint.control import Controlled, control, uncontrolled
-from thermint.draws import concatenate, locate
+from thermint import Draws, Model, ladders
+from thermint.control import basis
+from thermint.control import gram as grams
+from thermint.control.coefficients import Controlled, control, uncontrolled
+from thermint.control.gram import Gram
+from thermint.control.plan import AUTO_DEGREE, FOLDS, make_plan
 from thermint.estimators.thermodynamic import integrate
-from thermint.frame import Frame
-from thermint.gram import Gram
 from thermint.kernels import mala
-from thermint.plan import AUTO_DEGREE, FOLDS, make_plan
-from thermint.quadrature import RULES
-from thermint.reference import fit, with_reference
-from thermint.sampler import make_sampler
-from thermint.scouting import overall_factor, reference_frame
+from thermint.model.draws import concatenate, scored_draws
+from thermint.path.coordinates import RungMoments
+from thermint.path.quadrature import RULES
+from thermint.path.reference import fit, with_reference
+from thermint.sampling.sampler import make_sampler
+from thermint.sampling.warmup import STEPS_ONLY
+from thermint.search.scout import overall_factor, reference_frame
 from thermint.swaps import even_odd
-from thermint.warmup import STEPS_ONLY
 
 POPULATIONS = 2
 LENGTH = 100  # of a chunk
@@ -52,7 +53,7 @@ class Path(NamedTuple):
     name: str
     rule: str
     draws: Draws
-    frame: Frame
+    frame: RungMoments
 
 
 def logistic(d: int, n: int) -> Model:
@@ -94,7 +95,7 @@ def paths(model: Model, rungs: int, number: int) -> list[Path]:
         key=jax.random.key(0),
     )
     draws = chunks(prior.chunk)
-    _, position, score = locate(draws.block(0, 400))
+    _, position, score = scored_draws(draws.block(0, 400))
     mixture = fit(position[:, :, -1], score[:, :, -1])
     fitted = make_sampler(
         with_reference(model, mixture),
@@ -113,7 +114,7 @@ def paths(model: Model, rungs: int, number: int) -> list[Path]:
     ]
 
 
-def gram_of(draws: Draws, frame: Frame, degree: int, cross: bool) -> Gram:
+def gram_of(draws: Draws, frame: RungMoments, degree: int, cross: bool) -> Gram:
     """Sum draws, in as many batches as folds."""
     populations, number = draws.log_prior.shape[:2]
     gram = grams.empty(frame, populations=populations, batches=FOLDS, folds=FOLDS, degree=degree, cross=cross)

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.polynomial import legendre
 from scipy.linalg import lapack
 
-from thermint.control import Controlled, first_good, variances
-from thermint.gram import TARGETS, Gram
-from thermint.linalg import one_thread
+from thermint.control.coefficients import Controlled, first_good, variances
+from thermint.control.gram import TARGETS, Gram
+from thermint.runtime.linalg import one_thread
 
 ORDERS = (1, 2, 4, 8)  # of the polynomials that are tried: numbers of their coefficients
 RIDGES = (1e-3, 1e-1, 1.0)  # on the coefficients, relative to the features' variances

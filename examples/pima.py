@@ -6,7 +6,7 @@ Run it with ``make demo``, or one model alone with ``thermint evidence examples/
 from math import hypot
 
 import thermint
-from thermint.result import plus_minus
+from thermint.model.result import plus_minus
 
 without_age = thermint.paper.pima.model(1)
 with_age = thermint.paper.pima.model(2)

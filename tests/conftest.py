@@ -13,7 +13,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu
 
 import jax
 
-from thermint import programs
+from thermint.runtime import programs
 
 MAPS = Path("/proc/self/maps")
 MOST_MAPS = 20_000  # Linux allows a process 65530, and XLA crashes beyond; one `evidence` of a new model takes 1500

@@ -15,9 +15,10 @@ from jax.tree_util import Partial
 from targets import SKEWED_2
 
 import thermint
-from thermint import Model, devices
-from thermint import population as pop
+from thermint import Model
 from thermint.kernels import mala
+from thermint.runtime import devices
+from thermint.sampling import population as pop
 from thermint.swaps import even_odd
 
 OPTIONS: dict[str, Any] = {"draws": 20, "populations": 16, "seed": 1, "progress": False}
@@ -80,21 +81,21 @@ def chosen() -> dict[str, list[int]]:
     every, found = jax.local_devices(), {}
     for number in (1, 2, 3, 8):
         with mock.patch.object(jax, "local_devices", return_value=every[:number]):
-            found[str(number)] = [devices.team_of(populations).size for populations in range(1, 17)]
+            found[str(number)] = [devices.device_layout(populations).size for populations in range(1, 17)]
     return found
 
 
 def moved() -> dict[str, Any]:
     """Say where the data of a model are that was copied to all devices, and who runs what."""
-    team = devices.team_of(16)
+    team = devices.device_layout(16)
     copies = team.put(with_data())
     with jax.default_device(jax.devices()[-1]):
-        by_choice = devices.team_of(16)
+        by_choice = devices.device_layout(16)
     return {
         "copies": [sorted({d.id for leaf in jax.tree.leaves(copy) for d in leaf.devices()}) for copy in copies],
         "groups": [part.tolist() for part in team.cut(np.arange(16))],
         "default device": by_choice.devices == (jax.devices()[-1],),
-        "alone": devices.team_of(16, alone=True).size,
+        "alone": devices.device_layout(16, alone=True).size,
     }
 
 

@@ -46,7 +46,7 @@ def run(**options: Any) -> None:
 
 def at_step(number: int, act: Callable[[], None]) -> None:
     """Do something before a step of the run."""
-    from thermint.session import Session
+    from thermint.runtime.session import Session
 
     step, count = Session.step, 0
 
@@ -78,7 +78,7 @@ def together(index: int, folder: Path) -> None:
 
 def killed(index: int, folder: Path) -> None:
     """The second process is killed."""
-    from thermint import journal
+    from thermint.runtime import journal
 
     journal.EVERY = 0.0  # write after every step
     if index == 1:

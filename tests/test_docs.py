@@ -17,7 +17,7 @@ import pytest
 import typer
 
 import thermint
-from thermint.cli import app
+from thermint.cli.commands import app
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import thermint
 from benchmarks.peers.tasks import Answer, Task
-from thermint.sampler import default_kernel
-from thermint.warmup import LONG
+from thermint.sampling.sampler import default_kernel
+from thermint.sampling.warmup import LONG
 
 RUNGS, DRAWS, POPULATIONS = 21, 500, 4
 

@@ -23,7 +23,7 @@ def draw(problems: list[tuple[str, list[Score]]], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    from thermint.plots import CYCLE, PAGE, TEXT
+    from thermint.report.plots import CYCLE, PAGE, TEXT
 
     problems = [problem for problem in problems if problem[1]]
     columns = min(3, max(1, len(problems)))

@@ -70,7 +70,8 @@ def profile(task: str, draws: int) -> dict[str, float]:
     importing = cpu_seconds() - before
     from benchmarks.peers.tasks import TASKS
     from benchmarks.peers.thermint_ import OPTIONS
-    from thermint import paths, plan
+    from thermint.control import plan
+    from thermint.inference import paths
 
     compilation, phases = Compilation(), Phases()
     options: dict[str, Any] = {"draws": draws, **OPTIONS.get(task, {})}
@@ -79,11 +80,11 @@ def profile(task: str, draws: int) -> dict[str, float]:
     compiling = dict(compilation.seconds)
     for owner, name, phase in (
         (paths.Paths, "scout", "scout"),
-        (paths, "settle", "reference"),
+        (paths, "refine_reference", "reference"),
         (paths, "refit", "reference"),
         (paths, "warm_up", "warm-up"),
         (paths, "make_sampler", "warm-up"),
-        (paths, "run", "draws"),
+        (paths, "collect", "draws"),
         (plan.Plan, "accumulate", "Gram"),
         (paths, "summarise", "estimate"),
     ):

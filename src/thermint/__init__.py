@@ -8,21 +8,21 @@
 
 from typing import TYPE_CHECKING
 
-from thermint import _runtime as _runtime  # float64 and the compilation cache, before anything is traced
+from thermint.runtime import setup as _setup  # noqa: F401 (sets up JAX before anything is traced)
 
 # isort: split
 from thermint import kernels, ladders, paper, swaps
-from thermint.annealing import anneal
-from thermint.compare import compare
-from thermint.draws import Draws
-from thermint.evidence import estimate, evidence, sample
+from thermint.inference.annealing import anneal
+from thermint.inference.compare import compare
+from thermint.inference.evidence import estimate, evidence, sample
+from thermint.inference.replicate import replicate
 from thermint.interop.callback import from_numpy
 from thermint.interop.numpyro import from_numpyro
 from thermint.model import Model
-from thermint.reference import fitted_reference
-from thermint.replicate import replicate
-from thermint.result import Evidence
-from thermint.tasks import RunsFailedError
+from thermint.model.draws import Draws
+from thermint.model.result import Evidence
+from thermint.path.reference import fitted_reference
+from thermint.runtime.tasks import RunsFailedError
 
 if TYPE_CHECKING:
     from thermint.interop.bambi import from_bambi as from_bambi

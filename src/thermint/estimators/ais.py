@@ -17,14 +17,14 @@ import jax
 import numpy as np
 from scipy.linalg import solve
 
-from thermint.basis import mixture_features, size
-from thermint.draws import Draws, at_rung
-from thermint.errors import batch_error
+from thermint.control.basis import mixture_features, size
+from thermint.control.plan import DRAWS_PER_FEATURE, FOLDS, LARGEST_GRAM
+from thermint.estimators.errors import batch_error
 from thermint.estimators.stepping_stone import Ratios, batch_means, log_mean_exp
-from thermint.frame import Frame
-from thermint.ladders import Ladder
-from thermint.linalg import one_thread
-from thermint.plan import DRAWS_PER_FEATURE, FOLDS, LARGEST_GRAM
+from thermint.model.draws import Draws, at_rung
+from thermint.path.coordinates import RungMoments
+from thermint.path.ladders import Ladder
+from thermint.runtime.linalg import one_thread
 
 JITTER = 1e-10  # on the diagonal of the features' covariance, relative to its largest element
 FEWEST = 20  # effective number of weights
@@ -78,7 +78,7 @@ def weight_warnings(log_weight: np.ndarray) -> list[str]:
 
 
 def controlled_ais(
-    draws: Draws, frame: Frame, degree: int, batches: int, *, crossfit: bool
+    draws: Draws, frame: RungMoments, degree: int, batches: int, *, crossfit: bool
 ) -> tuple[Ratios, list[str]]:
     """Average the products of all steps, with control variates for all rungs jointly (paper, Eqn. "bridge improve").
 
@@ -155,7 +155,7 @@ def controlled_ais(
     return Ratios(float(log_z[-1]), series, log_z), warnings
 
 
-def _features(draws: Draws, frame: Frame, *, degree: int) -> np.ndarray:
+def _features(draws: Draws, frame: RungMoments, *, degree: int) -> np.ndarray:
     """Stein features of all rungs of the frame, [rung * feature, population * draw]."""
 
     def of_rung(rung: int) -> np.ndarray:

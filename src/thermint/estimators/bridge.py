@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from thermint.control import Controlled
+from thermint.control.coefficients import Controlled
 from thermint.estimators.stepping_stone import Ratios
-from thermint.frame import Frame
-from thermint.ladders import Ladder
+from thermint.path.coordinates import RungMoments
+from thermint.path.ladders import Ladder
 
 UP, DOWN = 2, 3  # the Gram's targets
 
 
 def controlled_bridge(
-    controlled: Controlled, plain: Controlled, number: np.ndarray, frame: Frame, ladder: Ladder
+    controlled: Controlled, plain: Controlled, number: np.ndarray, frame: RungMoments, ladder: Ladder
 ) -> Ratios:
     """Sum log E_i[e^(D g / 2)] - log E_{i+1}[e^(-D g / 2)] over the steps D of the ladder.
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.polynomial import chebyshev
 
 from thermint.estimators.stepping_stone import Ratios, batch_means, bridge
-from thermint.ladders import Ladder
-from thermint.quadrature import Rule
+from thermint.path.ladders import Ladder
+from thermint.path.quadrature import Rule
 
 NODES = 16
 BLOCK = 4096  # points that are worked on at a time, so that they stay in the processor's cache

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thermint.ladders import Ladder
-from thermint.options import require_whole
+from thermint.model.options import require_whole
+from thermint.path.ladders import Ladder
 
 
 class Ratios(NamedTuple):

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thermint.control import Controlled
-from thermint.frame import Frame
-from thermint.ladders import Ladder
-from thermint.quadrature import Rule, quadrature_error
+from thermint.control.coefficients import Controlled
+from thermint.path.coordinates import RungMoments
+from thermint.path.ladders import Ladder
+from thermint.path.quadrature import Rule, quadrature_error
 
 
 class Integral(NamedTuple):
@@ -22,7 +22,7 @@ class Integral(NamedTuple):
     variance: np.ndarray  # [rung], V_t[g]
 
 
-def integrate(controlled: Controlled, number: np.ndarray, frame: Frame, ladder: Ladder, rule: Rule) -> Integral:
+def integrate(controlled: Controlled, number: np.ndarray, frame: RungMoments, ladder: Ladder, rule: Rule) -> Integral:
     """Integrate E_t[g] along the ladder.
 
     Args:

@@ -6,7 +6,7 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-from thermint.model import Model
+from thermint.model.model import Model
 
 
 def as_model(model: Any) -> Model:

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 if TYPE_CHECKING:
-    from thermint.result import Evidence, Posterior
+    from thermint.model.result import Evidence, Posterior
 
 
 def to_datatree(result: Evidence) -> xr.DataTree:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bambi
 
 from thermint.interop.pymc import from_pymc
-from thermint.model import Model
+from thermint.model.model import Model
 
 
 def from_bambi(model: bambi.Model) -> Model:

@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 from numpyro.distributions import Distribution
 
-from thermint.model import Model
+from thermint.model.model import Model
 
 Values = dict[str, np.ndarray]
 Shapes = dict[str, tuple[int, ...]]
@@ -28,7 +28,7 @@ SCALAR = jax.ShapeDtypeStruct((), jnp.float64)
 
 
 class FailedError(RuntimeError):
-    """A user's function failed inside a compiled program; see `own_errors`."""
+    """A user's function failed inside a compiled program; see `reraise_user_error`."""
 
 
 def from_numpy(
@@ -193,7 +193,7 @@ def _map(
     number: int,
     vectorised: bool,
 ) -> np.ndarray:
-    """Call a user's function for all points, at once or one by one, and keep its error for `own_errors`."""
+    """Call a user's function for all points, at once or one by one, and keep its error for `reraise_user_error`."""
     points = [flat] if vectorised else ({key: v[i] for key, v in flat.items()} for i in range(number))
     results = []
     for point in points:
@@ -220,7 +220,7 @@ def _record(error: Exception) -> str:
 
 
 @contextmanager
-def own_errors() -> Iterator[None]:
+def reraise_user_error() -> Iterator[None]:
     """Raise a user's error as it was, instead of what JAX makes of it."""
     try:
         yield

@@ -17,9 +17,9 @@ from numpyro import handlers
 from numpyro.distributions.transforms import biject_to
 
 from thermint.interop import fisher, logistic
-from thermint.model import Model
-from thermint.priors import check_factors, check_prior, layers, subscripts
-from thermint.programs import jit
+from thermint.model.model import Model
+from thermint.model.priors import check_factors, check_prior, layers, subscripts
+from thermint.runtime.programs import jit
 
 Site = dict[str, Any]
 Side = Literal["prior", "likelihood"]

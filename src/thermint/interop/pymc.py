@@ -46,9 +46,9 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 from scipy.special import gammaln
 
 from thermint.interop import fisher, logistic
-from thermint.model import Model
-from thermint.priors import check_factors, subscripts
-from thermint.programs import jit
+from thermint.model.model import Model
+from thermint.model.priors import check_factors, subscripts
+from thermint.runtime.programs import jit
 
 POOL = 2**15  # draws of the prior, where PyTensor cannot draw in JAX
 TRIED = 1000  # draws of the prior, to see whether a transform cuts some off

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from thermint.linalg import solve_lower, solve_lower_transposed
-from thermint.model import Evaluation, choose, score, tempered, usable
+from thermint.model.evaluation import Evaluation, choose, score, tempered, usable
+from thermint.runtime.linalg import solve_lower, solve_lower_transposed
 
 
 class Params(NamedTuple):

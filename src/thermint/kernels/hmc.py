@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from thermint.kernels.base import Info, Kernel, Noise, Params, metropolis, target_acceptance
-from thermint.model import Evaluation, score, usable
-from thermint.options import require_whole
+from thermint.model.evaluation import Evaluation, score, usable
+from thermint.model.options import require_whole
 
 STEPS = 4
 TARGET = 0.8

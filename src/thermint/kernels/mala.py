@@ -7,7 +7,7 @@ from collections.abc import Callable
 from jax import Array
 
 from thermint.kernels.base import Info, Noise, Params, langevin, target_acceptance
-from thermint.model import Evaluation
+from thermint.model.evaluation import Evaluation
 
 
 @target_acceptance(0.6)

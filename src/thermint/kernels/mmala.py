@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from thermint.kernels.base import Info, Noise, Params, langevin, target_acceptance
-from thermint.linalg import cholesky
-from thermint.model import Evaluation
+from thermint.model.evaluation import Evaluation
+from thermint.runtime.linalg import cholesky
 
 
 # 0.7: on radiata's ladder the variance of the controlled integral is 8 % less than with 0.6, and no less with more.

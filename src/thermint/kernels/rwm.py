@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from thermint.kernels.base import Info, Noise, Params, metropolis, target_acceptance
-from thermint.model import Evaluation
+from thermint.model.evaluation import Evaluation
 
 
 @target_acceptance(0.3)

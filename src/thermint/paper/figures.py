@@ -26,16 +26,17 @@ import pandas as pd
 from jax import Array
 from scipy import integrate, stats
 
-from thermint import ladders
-from thermint.draws import Draws
-from thermint.evidence import sample
+from thermint.inference.evidence import sample
 from thermint.kernels import mmala
-from thermint.model import Evaluation, Model, evaluate
+from thermint.model.draws import Draws
+from thermint.model.evaluation import Evaluation, evaluate
+from thermint.model.model import Model
 from thermint.paper import goodwin, linear, pima, radiata
 from thermint.paper.study import APPLICATIONS, answers
-from thermint.programs import jit
-from thermint.quadrature import trapezoid
-from thermint.swaps import random_pair
+from thermint.path import ladders
+from thermint.path.quadrature import trapezoid
+from thermint.runtime.programs import jit
+from thermint.sampling.swaps import random_pair
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

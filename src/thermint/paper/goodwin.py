@@ -24,7 +24,7 @@ from jax import Array
 from jax.typing import ArrayLike
 from numpy.typing import NDArray
 
-from thermint.model import Model
+from thermint.model.model import Model
 
 SIGMA = 0.1
 

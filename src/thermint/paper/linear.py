@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from thermint.model import Model
+from thermint.model.model import Model
 
 SIGMA = 1.0
 ZETA = 1.0

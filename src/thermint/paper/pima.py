@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from thermint.model import Model
+from thermint.model.model import Model
 
 TAU = 0.01
 COVARIATES = {1: ("npreg", "glu", "bmi", "ped"), 2: ("npreg", "glu", "bmi", "ped", "age")}

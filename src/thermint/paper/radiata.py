@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from thermint.model import Model
+from thermint.model.model import Model
 
 B0 = np.array([3000.0, 185.0])
 R0, S0 = 0.06, 6.0  # Q0 = diag(R0, S0)

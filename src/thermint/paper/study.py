@@ -25,29 +25,29 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from thermint import ladders, quadrature
-from thermint.control import control
-from thermint.draws import Draws, concatenate
-from thermint.errors import batch_error
+from thermint.control.coefficients import control
+from thermint.control.plan import make_plan
 from thermint.estimators.ais import controlled_ais
+from thermint.estimators.errors import batch_error
 from thermint.estimators.thermodynamic import integrate
-from thermint.evidence import evidence
+from thermint.inference.collect import run_of
+from thermint.inference.evidence import evidence
 from thermint.kernels import mmala
-from thermint.model import Model
+from thermint.model.draws import Draws, concatenate
+from thermint.model.model import Model
 from thermint.paper import goodwin, linear, pima, radiata
-from thermint.plan import make_plan
-from thermint.population import begin, begin_at, collect, engine_of, launch, rungs_of
-from thermint.run import run_of
-from thermint.sampler import Sampler, make_sampler
-from thermint.swaps import even_odd, random_pairs
-from thermint.warmup import LONG, Rounds
+from thermint.path import ladders, quadrature
+from thermint.sampling.population import begin, begin_at, collect, engine_of, launch, rungs_of
+from thermint.sampling.sampler import Sampler, make_sampler
+from thermint.sampling.swaps import even_odd, random_pairs
+from thermint.sampling.warmup import LONG, WarmupSchedule
 
 RUNGS = 51
 RULES = ("trapezoid", "second-order")
 DEGREES = (0, 1, 2)
 CHUNK = 50
 FEWEST_DRAWS = 1000  # N whose evaluations are enough for `thermint.evidence`; fewer are for a quick look only
-QUICK_ROUNDS: Rounds = ((20, 0.3),)  # of the tuning run, for fewer
+QUICK_ROUNDS: WarmupSchedule = ((20, 0.3),)  # of the tuning run, for fewer
 TUNING_SEED, REPLICATE_SEED = 0, 1  # of the tuning runs and of the replicates, which share nothing else
 # Estimator, degree and rule.
 Method = tuple[str, int, str]
@@ -203,7 +203,7 @@ def _record(
 
 
 @cache
-def tuned(application: str, model: int, rounds: Rounds, length: int) -> Sampler:
+def tuned(application: str, model: int, rounds: WarmupSchedule, length: int) -> Sampler:
     """Tune step sizes and find places to start from; the paper does not say how it did either.
 
     On Pima, chains that start at draws of the prior take longer than the paper's burn-in to arrive.

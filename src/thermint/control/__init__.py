@@ -1,0 +1,1 @@
+"""Variance reduction: Stein features, their sums, and the coefficients of control variates."""

@@ -1,0 +1,1 @@
+"""From a model to an answer: evidence, estimate, compare, replicate, anneal."""

@@ -1,0 +1,178 @@
+"""One file for a result or a checkpoint: arrays and plain values, which nothing in it can make run.
+
+The file is NumPy's ``.npz``, a ZIP of arrays that any tool reads, and after it a line with its SHA-256. One file, not a
+folder of them, so that replacing it is one step for the file system: there is always an old state or a new one, never
+half of each. The first array, ``tree``, is JSON: how the others make up the value. Only the kinds of values that are
+listed here come out of a file; there is no pickle in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+MARK = b"\nthermint sha256 "
+
+
+class DamagedError(ValueError):
+    """A file that is not, or not any more, what thermint wrote."""
+
+
+@cache
+def _kinds() -> dict[str, type]:
+    """Return the classes that may be in a file, by name."""
+    from thermint.control.gram import Gram
+    from thermint.control.plan import Plan
+    from thermint.inference.collect import Moves, RunAccumulator
+    from thermint.inference.paths import RoundResult
+    from thermint.model.draws import Draws, ScoredDraws
+    from thermint.model.evaluation import Evaluation
+    from thermint.model.result import Evidence, Posterior
+    from thermint.path.coordinates import RungMoments
+    from thermint.path.reference import Mixture
+    from thermint.sampling.population import Population
+    from thermint.sampling.sampler import SamplerState
+    from thermint.search.scout import Chains, FittedPath, Scout
+
+    kinds = (
+        *(
+            Chains,
+            Draws,
+            Evaluation,
+            Evidence,
+            RungMoments,
+            Gram,
+            RunAccumulator,
+            ScoredDraws,
+            Mixture,
+            Moves,
+            SamplerState,
+            Plan,
+            Population,
+        ),
+        *(Posterior, RoundResult, Scout, FittedPath),
+    )
+    return {kind.__name__: kind for kind in kinds}
+
+
+def write(path: Path, value: Any) -> None:
+    """Write a value to a file, in one step: whatever happens meanwhile, the file is the old one or the new one.
+
+    Raises:
+        OSError: it could not be written; what was there before still is.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    tree = _encode(value, arrays)
+    packed = io.BytesIO()
+    np.savez(packed, tree=np.frombuffer(json.dumps(tree).encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
+    content = packed.getbuffer()
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.write(MARK + hashlib.sha256(content).hexdigest().encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+    _settle(path.parent)
+
+
+def _settle(folder: Path) -> None:
+    """Make sure that a renamed file is found under its new name after a power cut; some systems cannot."""
+    try:
+        opened = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(opened)
+    except OSError:
+        pass
+    finally:
+        os.close(opened)
+
+
+def read(path: Path) -> Any:
+    """Read what `write` has written.
+
+    Raises:
+        DamagedError: the file is damaged or of another kind.
+        OSError: there is no such file, or it cannot be read.
+    """
+    return parse(path.read_bytes(), path)
+
+
+def parse(whole: bytes, path: Path) -> Any:
+    """Make sense of a file's contents; the path is for messages."""
+    content, mark, digest = whole[: -len(MARK) - 65], whole[-len(MARK) - 65 : -65], whole[-65:]
+    if mark != MARK or digest != hashlib.sha256(content).hexdigest().encode() + b"\n":
+        raise DamagedError(
+            f"{path} is damaged, cut short, or not a file of thermint's: its contents do not have the checksum at its "
+            "end. Restore it from a copy, or remove it and start again."
+        )
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return _decode(json.loads(arrays["tree"].tobytes()), dict(arrays))
+    except Exception as error:  # a file that someone has made up: anything may be wrong with it
+        raise DamagedError(f"{path} is not a file that this version of thermint wrote ({error}).") from error
+
+
+def _encode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Turn a value into JSON, putting its arrays aside."""
+
+    def encode(inner: Any) -> Any:
+        return _encode(inner, arrays)
+
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return encode(value.item())
+    if isinstance(value, pd.DataFrame):
+        columns = {str(name): column.to_numpy() for name, column in value.reset_index().items()}
+        return {"kind": "table", "index": str(value.index.name), "columns": {k: encode(v) for k, v in columns.items()}}
+    if type(value) in _kinds().values():
+        named = {f.name: getattr(value, f.name) for f in fields(value)} if is_dataclass(value) else value._asdict()
+        return {"kind": type(value).__name__, "fields": {name: encode(inner) for name, inner in named.items()}}
+    if isinstance(value, dict):
+        return {"kind": "dict", "items": [[str(name), encode(inner)] for name, inner in value.items()]}
+    if isinstance(value, list | tuple):
+        return {"kind": "list" if isinstance(value, list) else "tuple", "items": [encode(inner) for inner in value]}
+    array = np.asarray(value)
+    if array.dtype.kind in "OU":
+        return {"kind": "words", "items": [str(word) for word in array.ravel()]}
+    name = f"a{len(arrays)}"
+    arrays[name] = np.array(array)  # a copy: devices may reuse the memory
+    return {"kind": "array", "name": name}
+
+
+def _decode(tree: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Undo `_encode`."""
+
+    def decode(inner: Any) -> Any:
+        return _decode(inner, arrays)
+
+    if not isinstance(tree, dict):
+        return tree
+    plain: dict[str, Callable[[], Any]] = {
+        "array": lambda: arrays[tree["name"]],
+        "words": lambda: np.array(tree["items"], dtype=object),
+        "list": lambda: [decode(inner) for inner in tree["items"]],
+        "tuple": lambda: tuple(decode(inner) for inner in tree["items"]),
+        "dict": lambda: {name: decode(inner) for name, inner in tree["items"]},
+        "table": lambda: pd.DataFrame({k: decode(v) for k, v in tree["columns"].items()}).set_index(tree["index"]),
+    }
+    if tree["kind"] in plain:
+        return plain[tree["kind"]]()
+    return _kinds()[tree["kind"]](**{name: decode(inner) for name, inner in tree["fields"].items()})

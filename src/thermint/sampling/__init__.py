@@ -1,0 +1,1 @@
+"""Population MCMC: noise, moves between rungs, populations, warm-up and the sampler."""

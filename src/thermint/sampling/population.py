@@ -1,0 +1,338 @@
+"""Population MCMC: local moves at every rung, then swaps between rungs, for groups of populations in one program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle, pairwise
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from thermint.kernels import Kernel, Noise, Params
+from thermint.model.checks import check_gradients, check_values, shifts
+from thermint.model.closure_constants import map_points
+from thermint.model.draws import Array as AnyArray
+from thermint.model.draws import Draws
+from thermint.model.evaluation import Evaluation, choose, evaluate, impossible, usable
+from thermint.model.model import Model
+from thermint.model.priors import draw_prior
+from thermint.path.ladders import Ladder
+from thermint.path.reference import draw_from, reference_of, relative
+from thermint.runtime.devices import DeviceLayout, allgather, device_layout
+from thermint.runtime.keys import child, children, words
+from thermint.runtime.programs import cheap_to_run, jit
+from thermint.sampling.noise import noise
+
+Swap = Callable[[Array, Array, Array, Array], Array]
+
+STARTS = 64  # draws of the prior that chains of a population may start from
+MAX_JUMP_SD = 10.0  # standard deviations of the rung; proposals beyond it say nothing of a border
+
+
+class Population(NamedTuple):
+    """The state of the sampler. Axes: [population, rung]; populations never see each other."""
+
+    state: Evaluation
+    log_step: AnyArray
+    last_visited_reference: (
+        AnyArray  # 1 if the state was at t = 0 more recently than at t = 1, else 0; it travels with the state
+    )
+
+
+class Rungs(NamedTuple):
+    """What the chains of a rung share in all populations."""
+
+    ladder: AnyArray  # [rung]
+    precision_factor: AnyArray  # [rung, d, d], of the kernel's adapted metric
+    inverse_factor: AnyArray  # likewise
+
+
+def rungs_of(ladder: AnyArray, precision_factor: AnyArray) -> Rungs:
+    """Make it for kernels that solve by multiplying.
+
+    On several devices of a CPU at once, JAX 0.10 waits forever for the solver that it would call instead.
+    """
+    return Rungs(ladder, precision_factor, np.asarray(np.linalg.inv(precision_factor), dtype=float))
+
+
+def begin(state: Evaluation, log_step: AnyArray) -> Population:
+    """Make a population that has not been anywhere yet."""
+    return Population(state, log_step, np.zeros(log_step.shape))
+
+
+class Engine(NamedTuple):
+    """What moves populations: all that stays the same from one chunk to the next."""
+
+    model: Model
+    kernel: Kernel  # the move within a rung
+    swap: Swap  # the move between rungs
+    length: int  # iterations that the program has room for: it makes chunks of any length up to that
+    team: DeviceLayout  # the devices that share the populations
+    copies: list[Model]  # of the model, one on each of those
+    level: int = 1  # of optimisation; see `thermint.runtime.programs.jit`
+
+
+def engine_of(
+    model: Model, populations: int, *, kernel: Kernel, swap: Swap, length: int, level: int = 1, alone: bool = False
+) -> Engine:
+    """Get ready to move so many populations, on all devices, or ``alone`` on one."""
+    team = device_layout(populations, alone)
+    return Engine(model, kernel, swap, length, team, team.put(model), level)
+
+
+class Chunk(NamedTuple):
+    """Iterations that devices are busy with."""
+
+    ends: list[Array]  # where the populations of each group will be, packed
+    record: list[Array]  # of their draws
+    number: int  # of iterations
+    ladder: Ladder
+
+
+def launch(
+    engine: Engine,
+    keys: Array | np.ndarray,
+    before: Population | Chunk,
+    rungs: Rungs,
+    iteration: int,
+    gain: float,
+    stop: int,
+) -> Chunk:
+    """Set devices to some iterations, and do not wait for them.
+
+    Args:
+        engine: what moves the populations.
+        keys: one key per population, or its words. Iteration n of a population depends on its key and on n, so that
+            chunks may have any length.
+        before: where to start: populations, or where those of a chunk will be.
+        rungs: inverse temperatures and the kernel's adapted metric.
+        iteration: number of the first iteration.
+        gain: how fast step sizes follow the acceptance rate (Robbins-Monro); 0 leaves them frozen.
+        stop: number of the iteration before which to stop, ``engine.length`` away at most.
+    """
+    team, length = engine.team, engine.length
+    keys = keys[team.populations]
+    d = rungs.precision_factor.shape[-1]
+    random = noise(keys, iteration, length, rungs=len(rungs.ladder) + 1, d=d)  # the last is for the fresh draws
+    fresh = fresh_draws(engine.model, keys, iteration, random[:, :, -1])
+    # As one array, which is moved to a device in one step.
+    chance = np.concatenate([part.reshape(len(keys), -1) for part in (random[:, :, :-1], fresh)], axis=1)
+    packed = before.ends if isinstance(before, Chunk) else team.cut(_pack(before)[team.populations])
+    shared = rungs, (np.int64(iteration), np.float64(gain), np.int64(stop - iteration))
+    options: Any = {"length": length, "kernel": engine.kernel, "swap": engine.swap, "level": engine.level}
+    turns = cycle(zip(team.devices, engine.copies, strict=True))
+    made = [
+        _advance(*own, shared, model=copy, device=device, **options)
+        for (device, copy), *own in zip(turns, packed, team.cut(chance), strict=False)
+    ]
+    ends, record = map(list, zip(*made, strict=True))
+    return Chunk(ends, record, stop - iteration, np.asarray(rungs.ladder))
+
+
+def collect(chunk: Chunk) -> tuple[Population, Draws]:
+    """Wait for the devices; return where the populations are, and their draws."""
+    packed, record = (allgather(np.concatenate([*map(np.asarray, part)])) for part in (chunk.ends, chunk.record))
+    d = (record.shape[-1] - 5) // 3
+    known, rest = _split_columns(record[:, : chunk.number], d)
+    return _unpack_state(packed, d), Draws(chunk.ladder, *known, *np.moveaxis(rest, -1, 0))
+
+
+@jit("length", "kernel", "swap", "level")
+def _advance(
+    packed: Array,
+    chance: Array,
+    shared: tuple[Rungs, tuple[Array, Array, Array]],
+    *,
+    model: Model,
+    length: int,
+    kernel: Kernel,
+    swap: Swap,
+    level: int,
+) -> tuple[Array, Array]:
+    """Run the populations of one group side by side; return where they are, packed, and the record of their draws.
+
+    What the loop carries, records and reads is one array each, and all chains are one axis: XLA compiles and starts
+    operations one by one, and JAX traces them once for every axis that is mapped over.
+    """
+    del level
+    (ladder, *metric), (iteration, gain, number) = jax.tree.map(jnp.asarray, shared)
+    rungs, d = metric[0].shape[:2]
+    several, chains = len(chance), len(chance) * rungs
+    random, fresh = jnp.split(chance, [length * rungs * (d + 2)], axis=1)
+    random, fresh = random.reshape(several, length, rungs, d + 2), fresh.reshape(several, length, d)
+    target = getattr(kernel, "target_acceptance", 0.6)
+
+    def everywhere(a: Array) -> Array:
+        """Repeat what populations share, [rung, ...], for each chain."""
+        return jnp.tile(a, (several, *(1,) * (a.ndim - 1)))
+
+    t, *metric = map(everywhere, (ladder, *metric))
+
+    def move(noise: Noise, state: Evaluation, t: Array, params: Params, fresh: Array) -> tuple[Evaluation, Array]:
+        """Move one chain by the kernel; at t = 0 a fresh draw from the prior is the proposal instead."""
+        moved, info = kernel(noise, state, t, params, lambda x: _evaluate(model, jnp.where(t > 0, x, fresh)))
+        # The rung at t = 0 is the prior where the likelihood is not zero.
+        allowed = usable(info.proposal)  # NaN is as good as zero
+        moved = choose(t > 0, moved, choose(allowed, info.proposal, state))
+        # Far away, a density that only falls towards zero rounds to it: that is no border.
+        jump = params.precision_factor.T @ (info.proposal.position - state.position)
+        wild = (t > 0) & (jnp.sqrt(jnp.mean(jump**2)) > MAX_JUMP_SD)
+        acceptance = jnp.where(t > 0, info.acceptance, allowed.astype(float))
+        invalid = ~allowed & ~impossible(info.proposal)
+        return moved, jnp.stack([jnp.where(invalid, jnp.nan, acceptance), (~allowed & ~wild).astype(float)])
+
+    moves = map_points(move, model.batch, chains)
+
+    def body(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        i, packed, record = carry
+        state, log_step, last_visited_reference = _unpack_state(packed, d)
+        now = random[:, i].reshape(chains, d + 2)
+        params = Params(jnp.exp(log_step), *metric)
+        state, said = moves(Noise(now[:, :d], now[:, d]), state, t, params, jnp.repeat(fresh[:, i], rungs, axis=0))
+        log_step = log_step + gain * (jnp.nan_to_num(said[:, 0]) - target)
+        last_visited_reference = jnp.where(t > 0, last_visited_reference, 1.0)
+        # Recorded before the swap, so that rung 0 gives independent draws.
+        row = jnp.concatenate([*map(_column, state[:5]), said, _column(last_visited_reference)], axis=1)
+        record = jax.lax.dynamic_update_slice_in_dim(record, row.reshape(several, 1, rungs, -1), i, axis=1)
+        by_ladder = (several, rungs)
+        uniform, g = now[:, d + 1].reshape(by_ladder), state.log_likelihood.reshape(by_ladder)
+        order = jax.vmap(swap, (0, 0, None, None))(uniform, g, ladder, iteration + i)
+        order = (order + rungs * jnp.arange(several)[:, None]).reshape(chains)
+        last_visited_reference = jnp.where(jnp.arange(chains) % rungs == rungs - 1, 0.0, last_visited_reference)
+        travelling = jnp.concatenate([*map(_column, (*_known(state), last_visited_reference))], axis=1)
+        return i + 1, jnp.concatenate([travelling[order], _column(log_step)], axis=1), record
+
+    blank = jnp.zeros((several, length, rungs, 3 * d + 5))
+    first = 0 * number, packed.reshape(chains, -1), blank
+    _, end, record = jax.lax.while_loop(lambda carry: carry[0] < number, body, first)
+    return end.reshape(several, rungs, -1), record
+
+
+def _known(state: Evaluation) -> list[Array]:
+    return [part for part in state if part is not None]
+
+
+def _pack(population: Population) -> np.ndarray:
+    """Put all that is known of each chain side by side, step sizes last: [population, rung, columns]."""
+    state, log_step, visited = jax.tree.map(np.asarray, population)
+    several = log_step.shape
+    return np.concatenate([part.reshape(*several, -1) for part in (*_known(state), visited, log_step)], axis=-1)
+
+
+def _unpack_state(packed: Any, d: int) -> Population:
+    """Take apart what `_pack` put side by side, with any axes before its columns."""
+    known, rest = _split_columns(packed, d)
+    metric = rest[..., :-2].reshape(*rest.shape[:-1], -1, d, d)  # both of its parts, or none
+    known += [metric[..., i, :, :] for i in range(metric.shape[-3])]
+    return Population(Evaluation(*known), log_step=rest[..., -1], last_visited_reference=rest[..., -2])
+
+
+def _split_columns(columns: Any, d: int) -> tuple[list, Any]:
+    """Take [..., columns] apart into position, log likelihood, log prior and both gradients; and what follows them."""
+    edges = pairwise([0, d, d + 1, d + 2, 2 * d + 2, 3 * d + 2, None])
+    position, g, log_prior, slope, prior_slope, rest = (columns[..., low:high] for low, high in edges)
+    return [position, g[..., 0], log_prior[..., 0], slope, prior_slope], rest
+
+
+def _column(a: Array) -> Array:
+    """Write an array [chain, ...] as [chain, columns]."""
+    return a.reshape(len(a), -1)
+
+
+def start(model: Model, keys: Array | np.ndarray, ladder: Ladder, check: bool = True) -> tuple[Evaluation, np.ndarray]:
+    """Begin every rung at one of many prior draws, chosen with weight likelihood^t.
+
+    Args:
+        model: the model.
+        keys: one for each population.
+        ladder: inverse temperatures.
+        check: refuse a model that is NaN at any of the draws, or has wrong gradients; else those are not chosen.
+
+    Returns:
+        The states, [population, rung], and the standard deviations of the prior, [d], as the draws show them.
+
+    Raises:
+        ValueError: the model's values at these draws are unusable; the message says which and where.
+    """
+    # Iterations count from 0, so that this key is no iteration's.
+    keys = child(keys, 2**32 - 1)
+    chance = noise(keys, 0, starts(ladder), rungs=1, d=model.dimension)[:, :, 0]
+    draws = evaluate_all(model, fresh_draws(model, keys, 0, chance))
+    # From the middle half of the draws, because a prior need not have a variance.
+    low, high = np.quantile(draws.position, [0.25, 0.75], axis=(0, 1))
+    deviation = (high - low) / 1.349
+    if check:
+        check_values(model, draws)
+        if model.differentiable:
+            shift = shifts(draws.position.shape, deviation)
+            check_gradients(model, draws, shift, *(evaluate_all(model, draws.position + s) for s in (shift, -shift)))
+    g = draws.log_likelihood
+    supported = usable(draws)
+    spare = np.argwhere(supported)[0]  # for a population none of whose own draws has a likelihood
+    chosen = np.tile(spare, (len(keys), len(ladder), 1))
+    for population, seed in enumerate(words(keys)):
+        own = np.flatnonzero(supported[population])
+        if len(own):
+            # The largest of log weight + Gumbel noise is a draw with these weights.
+            gumbel = np.random.default_rng(seed).gumbel(size=(len(ladder), len(own)))
+            chosen[population, :, 0] = population
+            chosen[population, :, 1] = own[np.argmax(ladder[:, None] * g[population, own] + gumbel, axis=1)]
+    return jax.tree.map(lambda a: a[chosen[..., 0], chosen[..., 1]], draws), deviation
+
+
+def begin_at(model: Model, position: np.ndarray) -> Evaluation:
+    """Begin at given positions, [population, rung, d]."""
+    # As many as `start` evaluates, so that the program is compiled already.
+    rungs = position.shape[1]
+    many = np.resize(np.arange(rungs), starts(position[0, :, 0]))
+    return jax.tree.map(lambda a: a[:, :rungs], evaluate_all(model, position[:, many]))
+
+
+def starts(ladder: Ladder) -> int:
+    """Return how many prior draws of each population `start` chooses from."""
+    return max(STARTS, len(ladder))
+
+
+def evaluate_all(model: Model, position: np.ndarray | Array) -> Evaluation:
+    """Evaluate the model at positions [population, many, d], as NumPy arrays."""
+    fitted = reference_of(model)
+    if fitted is not None:  # by the program of the user's model
+        return relative(evaluate_all(fitted.model, position), fitted.mixture, with_metric=model.metric is not None)
+    return jax.tree.map(np.asarray, _evaluate_all(position, model=model, level=0 if cheap_to_run(model) else 1))
+
+
+@jit("level")
+def _evaluate_all(position: Array, *, model: Model, level: int) -> Evaluation:
+    flat = position.reshape(-1, position.shape[-1])
+    found = map_points(partial(_evaluate, model), model.batch, len(flat))(flat)
+    return jax.tree.map(lambda a: a.reshape(*position.shape[:-1], *a.shape[1:]), found)
+
+
+def _evaluate(model: Model, position: Array) -> Evaluation:
+    """Do what `evaluate` does; with a reference, faster."""
+    fitted = reference_of(model)
+    if fitted is None:
+        return evaluate(model, position)
+    return relative(evaluate(fitted.model, position), fitted.mixture, with_metric=model.metric is not None)
+
+
+def fresh_draws(model: Model, keys: Array | np.ndarray, first: int, chance: np.ndarray) -> np.ndarray:
+    """Draw from the prior for some iterations of each population, from the first on.
+
+    Args:
+        model: the model.
+        keys: one for each population.
+        first: number of the first iteration.
+        chance: random numbers to draw from a reference with, [population, iteration, d + 2].
+
+    Returns:
+        [population, iteration, d].
+    """
+    fitted = reference_of(model)
+    if fitted is not None:
+        return draw_from(fitted.mixture, chance)
+    return draw_prior(model, children(keys, chance.shape[1], first))

@@ -1,0 +1,691 @@
+"""The moves within a rung: what every kernel owes its caller, and that each leaves the power posterior invariant.
+
+The statistical check is calibrated against deliberately broken twins of the kernels, which must fail it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+from jax.scipy.special import ndtr
+from scipy import integrate, stats
+from targets import INDEFINITE, SKEWED, SKEWED_2, TARGETS, Target, features, normal, paired_z
+
+import thermint
+from thermint import Draws, Model
+from thermint.diagnostics import convergence
+from thermint.kernels import Info, Kernel, Noise, Params, hamiltonian, hmc, mala, mmala, random_walk
+from thermint.kernels.base import draw_noise, metropolis
+from thermint.kernels.hmc import JITTER, LEVELS, STEPS, leapfrog, split
+from thermint.model.evaluation import Evaluation, choose, evaluate, score
+
+ONE_STEP = (mmala, mala, random_walk)
+KERNELS = (*ONE_STEP, hmc)
+T = 0.5
+FACTORS = {1: np.array([[1.3]]), 2: np.array([[1.1, 0.0], [-0.6, 1.5]])}  # of the adapted precision; not diagonal
+
+kernels = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
+
+
+# --- The targets themselves ---
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
+def test_targets_are_what_they_say(target: Target) -> None:
+    model, rng = target.model, np.random.default_rng(0)
+    t = 0.4
+    x = target.draw(rng, t, 4000)
+    for u in target.cdf(t, x).T:
+        assert stats.kstest(u, "uniform").pvalue > 1e-4
+    prior_draws = jax.jit(jax.vmap(model.sample_prior))(jax.random.split(jax.random.key(0), 4000))
+    for u in target.cdf(0.0, np.asarray(prior_draws)).T:
+        assert stats.kstest(u, "uniform").pvalue > 1e-4
+    standardised = np.linalg.solve(np.linalg.cholesky(target.covariance(t)), (x - target.mean(t)).T)
+    assert np.all(np.abs(standardised.mean(axis=1)) < 4.5 / math.sqrt(4000))
+    products = (standardised[:, None] * standardised[None]).reshape(-1, 4000)
+    error = products.std(axis=1) / math.sqrt(4000)
+    assert np.all(np.abs(products.mean(axis=1) - np.eye(x.shape[1]).ravel()) < 4.5 * error)
+
+    # p(x | t) = prior * likelihood^t / normaliser, against the difference quotients of the distribution function.
+    if x.shape[1] == 1:
+        h = 1e-5
+        density = (target.cdf(t, x + h) - target.cdf(t, x - h))[:, 0] / (2 * h)
+        log_p = np.asarray(jax.jit(jax.vmap(log_density(model, t)))(x)) - target.log_normaliser(t)
+        np.testing.assert_allclose(np.exp(log_p), density, rtol=1e-4, atol=1e-6)
+    area, _ = integrate.quad(target.expected_log_likelihood, 0, 1)
+    assert target.log_normaliser(0.0) == pytest.approx(0.0, abs=1e-12)
+    assert area == pytest.approx(target.log_evidence, abs=1e-9)
+    g = np.asarray(jax.jit(jax.vmap(model.log_likelihood))(x))
+    assert abs(g.mean() - target.expected_log_likelihood(t)) < 4.5 * g.std() / math.sqrt(4000)
+
+
+# --- The contract ---
+
+
+def log_density(model: Model, t: float) -> Callable[[Array], Array]:
+    return lambda x: model.log_prior(x) + t * model.log_likelihood(x)
+
+
+def start(model: Model, position: list[float]) -> Evaluation:
+    return jax.jit(partial(evaluate, model))(jnp.asarray(position))
+
+
+def params(target: Target, step_size: float, kernel: Callable | None = None) -> Params:
+    # For hmc the same steps in other units, in which its trajectories are not too long.
+    unit = 4.0 if kernel in (hmc, broken_hmc) else 1.0
+    factor = FACTORS[target.model.dimension] / unit
+    return Params(jnp.asarray(step_size / unit), jnp.asarray(factor), jnp.asarray(np.linalg.inv(factor)))
+
+
+def take(tree: Any, index: Any) -> Any:
+    return jax.tree.map(lambda a: a[index], tree)
+
+
+def assert_same(a: Any, b: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+@kernels
+def test_shapes_types_and_evaluations_per_move(kernel: Kernel) -> None:
+    calls: list[Array] = []
+
+    def counted(x: Array) -> Evaluation:
+        calls.append(x)
+        return evaluate(SKEWED_2.model, x)
+
+    def move(noise: Noise) -> tuple[Evaluation, Info]:
+        return kernel(noise, state, jnp.asarray(T), params(SKEWED_2, 1.0), counted)
+
+    state = start(SKEWED_2.model, [0.1, -0.4])
+    noise = Noise(jnp.zeros(2), jnp.asarray(0.5))
+    after, info = jax.eval_shape(move, noise)
+    calls.clear()
+    with jax.disable_jit():  # loops are Python's
+        move(noise)
+    assert len(calls) == kernel.evaluations  # type: ignore[attr-defined]
+    want = jax.eval_shape(lambda: state)
+    assert isinstance(after, Evaluation)
+    assert after == want
+    assert isinstance(info, Info)
+    assert info.proposal == want
+    assert (info.acceptance.shape, info.acceptance.dtype) == ((), jnp.float64)
+    assert 0 < kernel.target_acceptance < 1  # type: ignore[attr-defined]
+
+
+@partial(jax.jit, static_argnames="kernel")
+def moves(noise: Noise, states: Evaluation, values: dict[str, float], *, kernel: Kernel) -> tuple[Evaluation, Info]:
+    """Move each of many states once; what is not zero among ``values`` replaces the values of the proposal."""
+    return jax.vmap(lambda noise, state: spoiled_move(noise, state, values, kernel))(noise, states)
+
+
+def spoiled_move(noise: Noise, state: Evaluation, values: dict[str, float], kernel: Kernel) -> tuple[Evaluation, Info]:
+    def spoiled(x: Array) -> Evaluation:
+        good = evaluate(SKEWED_2.model, x)
+        return good._replace(**{name: jnp.where(v == 0, getattr(good, name), v) for name, v in values.items()})
+
+    step_size = 0.8 if kernel is hmc else 1.3
+    return kernel(noise, state, jnp.asarray(T), params(SKEWED_2, step_size, kernel), spoiled)
+
+
+GOOD = dict.fromkeys(("log_likelihood", "log_prior", "grad_log_likelihood", "grad_log_prior"), 0.0)
+
+
+def noise_of(rng: np.random.Generator, shape: tuple[int, ...], dimension: int) -> Noise:
+    return Noise(jnp.asarray(rng.standard_normal((*shape, dimension))), jnp.asarray(rng.random(shape)))
+
+
+@pytest.fixture(scope="module")
+def noise() -> Noise:
+    return noise_of(np.random.default_rng(2), (2000,), 2)
+
+
+@pytest.fixture(scope="module")
+def states() -> Evaluation:
+    x = SKEWED_2.draw(np.random.default_rng(1), T, 2000)
+    return jax.jit(jax.vmap(partial(evaluate, SKEWED_2.model)))(jnp.asarray(x))
+
+
+@kernels
+def test_moves_under_vmap_and_jit(kernel: Kernel, noise: Noise, states: Evaluation) -> None:
+    """A vmapped, jitted move is the same as one alone; what is accepted and what is rejected is taken whole."""
+    together = moves(noise, states, GOOD, kernel=kernel)
+    for i in range(3):
+        alone = spoiled_move(take(noise, i), take(states, i), GOOD, kernel)
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-9), alone, take(together, i))
+
+    after, info = together
+    accepted = np.any(np.asarray(after.position != states.position), axis=1)
+    assert 0.3 < accepted.mean() < 0.7
+    assert_same(take(after, accepted), take(info.proposal, accepted))
+    assert_same(take(after, ~accepted), take(states, ~accepted))
+
+
+@kernels
+def test_acceptance_is_the_probability_of_moving(kernel: Kernel, noise: Noise, states: Evaluation) -> None:
+    after, info = moves(noise, states, GOOD, kernel=kernel)
+    acceptance = np.asarray(info.acceptance)
+    surplus = np.any(np.asarray(after.position != states.position), axis=1) - acceptance
+    assert abs(surplus.mean()) < 4.5 * surplus.std() / math.sqrt(len(surplus))
+    assert surplus.std() > 0.1
+    assert np.all((acceptance >= 0) & (acceptance <= 1))
+
+
+UNUSABLE: dict[str, dict[str, float]] = {
+    "likelihood is NaN": {"log_likelihood": np.nan},
+    "prior is NaN": {"log_prior": np.nan},
+    "likelihood is zero": {"log_likelihood": -np.inf},
+    "likelihood is zero, its gradient NaN": {"log_likelihood": -np.inf, "grad_log_likelihood": np.nan},
+    "prior is zero": {"log_prior": -np.inf},
+    "zero prior, infinite likelihood": {"log_prior": -np.inf, "log_likelihood": np.inf},
+}
+UNUSABLE_GRADIENT: dict[str, dict[str, float]] = {
+    "gradient of the likelihood is NaN": {"grad_log_likelihood": np.nan},
+    "gradient of the prior is NaN": {"grad_log_prior": np.nan},
+}
+
+
+@kernels
+def test_unusable_proposals_are_never_accepted(kernel: Kernel, noise: Noise, states: Evaluation) -> None:
+    # The random walk never looks at gradients.
+    for name, values in (UNUSABLE | UNUSABLE_GRADIENT).items():
+        after, info = moves(noise, states, GOOD | values, kernel=kernel)
+        np.testing.assert_array_equal(info.acceptance, 0.0, err_msg=name)
+        assert_same(after, states)
+
+
+def test_mmala_without_a_metric_says_so() -> None:
+    state = start(SKEWED.model, [0.1])._replace(fisher=None, prior_curvature=None)
+    with pytest.raises(ValueError, match=r"needs a model with a metric; use kernels\.mala"):
+        mmala(Noise(jnp.zeros(1), jnp.asarray(0.5)), state, jnp.asarray(T), params(SKEWED, 1.0), lambda x: state)
+
+
+def test_noise_is_standard_normal_and_uniform() -> None:
+    many = 20_000
+    noise = draw_noise(jax.random.key(4), (many, 2), 3)
+    assert noise.normal.shape == (many, 2, 3)
+    assert noise.uniform.shape == (many, 2)
+    assert noise.normal.dtype == noise.uniform.dtype == jnp.float64
+    columns = np.concatenate([np.asarray(noise.normal).reshape(many, 6), np.asarray(noise.uniform)], axis=1)
+    for column in columns[:, :6].T:
+        assert stats.kstest(column, "norm").pvalue > 1e-4
+    for column in columns[:, 6:].T:
+        assert stats.kstest(column, "uniform").pvalue > 1e-4
+    # Nothing depends on anything else, nor does its size.
+    for series in (columns, np.abs(columns - ([0] * 6 + [0.5] * 2))):
+        assert np.abs(np.corrcoef(series.T) - np.eye(8)).max() < 4.5 / math.sqrt(many)
+
+
+# --- Invariance, and twins that break it ---
+
+
+@partial(jax.jit, static_argnames=("kernel", "model"))
+def _move_many(
+    noise: Noise, x: Array, t: Array, params: Params, flaw: Array | None, *, kernel: Callable, model: Model
+) -> tuple[Array, Array]:
+    move = kernel if flaw is None else partial(kernel, flaw=flaw)
+
+    def step(state: Evaluation, noise: Noise) -> tuple[Evaluation, Array]:
+        state, info = move(noise, state, t, params, partial(evaluate, model))
+        return state, info.acceptance
+
+    def chain(noise: Noise, x: Array) -> tuple[Array, Array]:
+        end, acceptance = jax.lax.scan(step, evaluate(model, x), noise)
+        return end.position, acceptance.mean()
+
+    return jax.vmap(chain)(noise, x)
+
+
+def move_many(
+    kernel: Callable, target: Target, t: float, step_size: float, *, flaw: str | None = None, steps: int = 4
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Take 20 000 exact draws and move each a few times: positions before [n, d] and after, mean acceptances [n]."""
+    rng = np.random.default_rng(0)
+    before = target.draw(rng, t, 20_000)
+    after, acceptance = _move_many(
+        noise_of(rng, (len(before), steps), before.shape[1]),
+        jnp.asarray(before),
+        jnp.asarray(t),
+        params(target, step_size, kernel),
+        None if flaw is None else jnp.asarray(FLAWS.index(flaw)),
+        kernel=kernel,
+        model=target.model,
+    )
+    return before, np.asarray(after), np.asarray(acceptance)
+
+
+def invariance_z(kernel: Callable, target: Target, t: float, step_size: float, flaw: str | None = None) -> float:
+    """Largest change, in standard errors, that the kernel makes to the means of `features` of exact draws."""
+    before, after, _ = move_many(kernel, target, t, step_size, flaw=flaw)
+    return paired_z(features(target, t, before), features(target, t, after))
+
+
+FLAWS = (
+    "none",
+    "accepts always",
+    "t of a neighbouring rung",
+    "noise decides on acceptance",
+    "no correction",
+    "no determinant",
+    "reverse drift has the wrong sign",
+    "reverse metric is the state's",
+    "no fallback in reverse",
+    "reverse factor transposed",
+    "step depends on the position",
+    "kinetic energy has the wrong sign",
+    "no half step at the end",
+    "momentum drawn with another mass",
+)
+
+
+def has(flaw: Array, name: str, wrong: Any, right: Any) -> Any:
+    return choose(flaw == FLAWS.index(name), wrong, right)
+
+
+def broken_metropolis(
+    flaw: Array, noise: Noise, state: Evaluation, proposal: Evaluation, t: Array, correction: Array
+) -> tuple[Evaluation, Info]:
+    uniform = has(flaw, "noise decides on acceptance", ndtr(noise.normal[0]), noise.uniform)
+    right = metropolis(uniform, state, proposal, t, correction)
+    return has(flaw, "accepts always", (proposal, Info(jnp.ones(()), proposal)), right)
+
+
+def broken_langevin(
+    noise: Noise,
+    state: Evaluation,
+    t: Array,
+    step_size: Array,
+    factor: Callable[[Evaluation], Array],
+    evaluate: Callable[[Array], Evaluation],
+    inverse: Array | None = None,
+    *,
+    flaw: Array,
+) -> tuple[Evaluation, Info]:
+    """`base.langevin` once more, with one flaw."""
+
+    def drift(point: Evaluation, L: Array) -> Array:
+        half = solve_triangular(L, score(point, t), lower=True)
+        return 0.5 * step_size**2 * solve_triangular(L, half, lower=True, trans="T")
+
+    L = factor(state)
+    move = drift(state, L) + step_size * solve_triangular(L, noise.normal, lower=True, trans="T")
+    proposal = evaluate(state.position + move)
+
+    assert proposal.fisher is not None
+    assert proposal.prior_curvature is not None
+    L_back = has(flaw, "reverse metric is the state's", L, factor(proposal))
+    without_fallback = jnp.linalg.cholesky(t * proposal.fisher + proposal.prior_curvature)
+    L_back = has(flaw, "no fallback in reverse", without_fallback, L_back)
+    sign = has(flaw, "reverse drift has the wrong sign", -1.0, 1.0)
+    gap = (state.position - proposal.position - sign * drift(proposal, L_back)) / step_size
+    noise_back = has(flaw, "reverse factor transposed", L_back, L_back.T) @ gap
+    determinant = jnp.sum(jnp.log(jnp.diag(L_back)) - jnp.log(jnp.diag(L)))
+    correction = has(flaw, "no determinant", 0.0, determinant)
+    correction += (noise.normal @ noise.normal - noise_back @ noise_back) / 2
+    correction = has(flaw, "no correction", 0.0, correction)
+    return broken_metropolis(flaw, noise, state, proposal, t, correction)
+
+
+def twin_of(kernel: Kernel) -> Callable:
+    """Replace `langevin` in a kernel by the broken one."""
+    module = importlib.import_module(kernel.__module__)
+
+    def broken(
+        noise: Noise,
+        state: Evaluation,
+        t: Array,
+        params: Params,
+        evaluate: Callable[[Array], Evaluation],
+        *,
+        flaw: Array,
+    ) -> tuple[Evaluation, Info]:
+        with mock.patch.object(module, "langevin", partial(broken_langevin, flaw=flaw)):
+            return kernel(noise, state, has(flaw, "t of a neighbouring rung", 1.4 * t, t), params, evaluate)
+
+    return broken
+
+
+def broken_walk(
+    noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation], *, flaw: Array
+) -> tuple[Evaluation, Info]:
+    """The random walk once more, with one flaw."""
+    step = solve_triangular(params.precision_factor, noise.normal, lower=True, trans="T")
+    scale = has(flaw, "step depends on the position", jnp.exp(-0.8 * state.position), params.step_size)
+    proposal = evaluate(state.position + scale * step)
+    t = has(flaw, "t of a neighbouring rung", 1.4 * t, t)
+    return broken_metropolis(flaw, noise, state, proposal, t, jnp.zeros(()))
+
+
+def broken_hmc(
+    noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation], *, flaw: Array
+) -> tuple[Evaluation, Info]:
+    """`hmc` once more, in the usual positions and momenta, with one flaw."""
+    t = has(flaw, "t of a neighbouring rung", 1.4 * t, t)
+    mass = params.precision_factor @ params.precision_factor.T
+    momentum = params.precision_factor @ noise.normal
+    momentum = has(flaw, "momentum drawn with another mass", noise.normal, momentum)
+    interval, uniform = jnp.divmod(LEVELS * noise.uniform, 1.0)
+    jitter = 1 + JITTER * (2 * interval + 1 - LEVELS) / LEVELS
+    jitter = has(flaw, "step depends on the position", jnp.where(state.position[0] < 0, 1.3, 0.7), jitter)
+    step_size = jitter * params.step_size
+
+    here, p = state, momentum
+    for step in range(STEPS):
+        p += step_size / 2 * score(here, t)
+        here = evaluate(here.position + step_size * jnp.linalg.solve(mass, p))
+        end = p + step_size / 2 * score(here, t)
+        p = has(flaw, "no half step at the end", p, end) if step == STEPS - 1 else end
+
+    correction = (momentum @ jnp.linalg.solve(mass, momentum) - p @ jnp.linalg.solve(mass, p)) / 2
+    correction = has(flaw, "kinetic energy has the wrong sign", -correction, correction)
+    correction = has(flaw, "no correction", 0.0, correction)
+    return broken_metropolis(flaw, noise._replace(uniform=uniform), state, here, t, correction)
+
+
+TWINS: dict[Kernel, Callable] = {
+    mmala: twin_of(mmala),
+    mala: twin_of(mala),
+    random_walk: broken_walk,
+    hmc: broken_hmc,
+}
+
+# Kernel, target and a step size for which about half of the moves are accepted.
+CASES = {
+    "mmala-skewed": (mmala, SKEWED, 1.6),
+    "mmala-skewed-2": (mmala, SKEWED_2, 1.3),
+    "mmala-indefinite": (mmala, INDEFINITE, 1.0),
+    "mala-skewed-2": (mala, SKEWED_2, 1.3),
+    "random_walk-skewed": (random_walk, SKEWED, 2.0),
+    "hmc-skewed-2": (hmc, SKEWED_2, 0.8),
+}
+ANY = FLAWS[1:4]
+BROKEN = {
+    "mmala-skewed": (*ANY, "no determinant", "reverse metric is the state's"),
+    "mmala-indefinite": (
+        *ANY,
+        "no correction",
+        "no determinant",
+        "reverse drift has the wrong sign",
+        "reverse metric is the state's",
+        "no fallback in reverse",
+    ),
+    "mala-skewed-2": (*ANY, "no correction", "reverse drift has the wrong sign"),
+    "random_walk-skewed": (*ANY, "step depends on the position"),
+    "hmc-skewed-2": (
+        *ANY,
+        "no correction",
+        "step depends on the position",
+        "kinetic energy has the wrong sign",
+        "no half step at the end",
+        "momentum drawn with another mass",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_kernel_leaves_the_power_posterior_invariant(case: str) -> None:
+    kernel, target, step_size = CASES[case]
+    _, _, acceptance = move_many(kernel, target, T, step_size)
+    assert 0.3 < acceptance.mean() < 0.7  # both outcomes are common
+    assert invariance_z(kernel, target, T, step_size) < 4.5
+
+
+@pytest.mark.parametrize(("case", "flaw"), [(case, flaw) for case in BROKEN for flaw in BROKEN[case]])
+def test_broken_twin_does_not(case: str, flaw: str) -> None:
+    kernel, target, step_size = CASES[case]
+    assert invariance_z(TWINS[kernel], target, T, step_size, flaw) > 8
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_twin_without_a_flaw_is_the_kernel(case: str) -> None:
+    """So that what fails in a twin is its flaw."""
+    kernel, target, step_size = CASES[case]
+    _, want, want_acceptance = move_many(kernel, target, T, step_size)
+    _, after, acceptance = move_many(TWINS[kernel], target, T, step_size, flaw="none")
+    np.testing.assert_allclose(after, want, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(acceptance, want_acceptance, rtol=1e-7, atol=1e-8)
+
+
+# --- Detailed balance, pair by pair ---
+
+STEP = 0.9
+
+
+class Proposals(NamedTuple):
+    """The normal distribution from which a kernel proposes at each of n points, and how far it is from balance."""
+
+    x: np.ndarray  # [n, 2]; the pairs are the first with the last, the second with the last but one, ...
+    mean: np.ndarray  # [n, 2]
+    covariance: np.ndarray  # [n, 2, 2]
+    imbalance: np.ndarray  # [n], log of pi(x) q(y|x) a(x, y) over pi(y) q(x|y) a(y, x)
+
+
+def proposals(kernel: Callable, flaws: tuple[str | None, ...]) -> list[Proposals]:
+    """Prescribe the kernel's noise, see where it goes, and lead it from x to y and from y to x; for each flaw.
+
+    So q is the density of what the kernel does, and only the acceptance a is what the kernel says.
+    """
+    model, rng = INDEFINITE.model, np.random.default_rng(5)
+    x = INDEFINITE.draw(rng, T, 120)
+    x[::6, 0] = rng.uniform(-0.01, 0.03, 20)  # where the metric is nearly singular
+    log_pi = np.asarray(jax.jit(jax.vmap(log_density(model, T)))(x))
+
+    @jax.jit
+    def propose(normal: Array, flaw: Array | None) -> Info:
+        move = kernel if flaw is None else partial(kernel, flaw=flaw)
+        one = partial(move, t=jnp.asarray(T), params=params(INDEFINITE, STEP), evaluate=partial(evaluate, model))
+        return jax.vmap(lambda z, x: one(Noise(z, jnp.asarray(0.5)), evaluate(model, x))[1])(normal, x)
+
+    def run(flaw: str | None) -> Proposals:
+        index = None if flaw is None else jnp.asarray(FLAWS.index(flaw))
+
+        def lead(normal: np.ndarray) -> Info:
+            return propose(jnp.asarray(np.broadcast_to(normal, x.shape)), index)
+
+        mean = np.asarray(lead(np.zeros(2)).proposal.position)
+        root = np.stack([lead(e).proposal.position - mean for e in np.eye(2)], axis=-1)  # proposal = mean + root noise
+        covariance = root @ root.mT
+        y = x[::-1]
+        info = lead(np.linalg.solve(root, (y - mean)[:, :, None])[:, :, 0])
+        np.testing.assert_allclose(info.proposal.position, y, atol=1e-8)
+        log_q = [stats.multivariate_normal.logpdf(*pair) for pair in zip(y, mean, covariance, strict=True)]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            flow = log_pi + log_q + np.log(info.acceptance)
+            return Proposals(x, mean, covariance, np.nan_to_num(flow - flow[::-1], nan=np.inf))
+
+    return [run(flaw) for flaw in flaws]
+
+
+@pytest.mark.parametrize("kernel", ONE_STEP, ids=lambda kernel: kernel.__name__)
+def test_detailed_balance(kernel: Kernel) -> None:
+    (found,) = proposals(kernel, (None,))
+    np.testing.assert_allclose(found.imbalance, 0.0, atol=1e-8)
+
+    # The proposal is N(x + step^2/2 G^-1 score, step^2 G^-1), where G is the adapted precision or, for mmala, the
+    # metric where that is well within the positive definite ones.
+    precision = FACTORS[2] @ FACTORS[2].T
+    assert INDEFINITE.model.metric is not None
+    fisher, curvature = jax.jit(jax.vmap(INDEFINITE.model.metric))(found.x)
+    metric = np.array(T * fisher + curvature)
+    eigenvalue = np.linalg.eigvalsh(metric)[:, 0]
+    metric[(eigenvalue < 0) | (kernel is not mmala)] = precision
+    score = np.asarray(jax.jit(jax.vmap(jax.grad(log_density(INDEFINITE.model, T))))(found.x))
+    drift = 0.5 * STEP**2 * np.linalg.solve(metric, score[:, :, None])[:, :, 0] * (kernel is not random_walk)
+    clear = (eigenvalue < 0) | (eigenvalue > 0.1)
+    np.testing.assert_allclose(found.covariance[clear], STEP**2 * np.linalg.inv(metric[clear]), rtol=1e-8)
+    np.testing.assert_allclose(found.mean[clear], (found.x + drift)[clear], rtol=1e-8)
+
+    if kernel is mmala:  # all kinds of pairs, and some near the border
+        fallback = np.isclose(found.covariance, STEP**2 * np.linalg.inv(precision)).all(axis=(1, 2))
+        for pairs in (fallback & ~fallback[::-1], fallback & fallback[::-1], ~fallback & ~fallback[::-1]):
+            assert pairs.sum() > 10
+        assert np.sum(~clear) > 5
+
+
+def test_broken_twins_of_mmala_are_out_of_balance() -> None:
+    flaws = FLAWS[4:10]
+    right, *broken = proposals(TWINS[mmala], ("none", *flaws))
+    np.testing.assert_allclose(right.imbalance, 0.0, atol=1e-8)
+    for flaw, found in zip(flaws, broken, strict=True):
+        assert np.mean(np.abs(found.imbalance) > 0.01) > 0.3, flaw
+
+
+# --- Hamiltonian Monte Carlo ---
+
+
+def fly(
+    model: Model, steps: int, step_size: float, x: Array, velocity: Array, evaluations: Callable | None = None
+) -> tuple[Evaluation, Array]:
+    """Follow a trajectory in unit metric."""
+    see = evaluations or partial(evaluate, model)
+    return leapfrog(steps, jnp.asarray(step_size), see(x), velocity, lambda point: score(point, jnp.asarray(T)), see)
+
+
+def energy(point: Evaluation, velocity: Array) -> Array:
+    return -point.log_prior - T * point.log_likelihood + velocity @ velocity / 2
+
+
+START = jnp.array([0.3, -0.8]), jnp.array([0.7, 0.4])
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_leapfrog_leads_back_and_keeps_volumes(steps: int) -> None:
+    end, velocity = fly(SKEWED_2.model, steps, 0.4, *START)
+    assert np.linalg.norm(end.position - START[0]) > 0.1
+    back, reverse = fly(SKEWED_2.model, steps, 0.4, end.position, -velocity)
+    np.testing.assert_allclose(back.position, START[0], atol=1e-10)
+    np.testing.assert_allclose(-reverse, START[1], atol=1e-10)
+
+    def flow(both: Array) -> Array:
+        end, velocity = fly(SKEWED_2.model, steps, 0.4, both[:2], both[2:])
+        return jnp.concatenate([end.position, velocity])
+
+    assert np.linalg.det(jax.jit(jax.jacfwd(flow))(jnp.concatenate(START))) == pytest.approx(1.0, abs=1e-10)
+
+
+def test_energy_error_is_of_second_order() -> None:
+    def error(steps: int) -> float:
+        return float(energy(*fly(SKEWED_2.model, steps, 0.5 / steps, *START)) - first)
+
+    first = energy(evaluate(SKEWED_2.model, START[0]), START[1])
+    assert error(8) / error(16) == pytest.approx(4.0, rel=0.02)
+    assert error(16) / error(32) == pytest.approx(4.0, rel=0.01)
+
+
+def test_one_leapfrog_step_is_a_langevin_move(noise: Noise, states: Evaluation) -> None:
+    level, uniform = split(noise.uniform)
+    step_size = 1.3 * (1 + JITTER * (2 * level - 1))
+
+    def langevin(noise: Noise, state: Evaluation, step_size: Array) -> tuple[Evaluation, Info]:
+        now = params(SKEWED_2, 1.3)._replace(step_size=step_size)
+        return mala(noise, state, jnp.asarray(T), now, partial(evaluate, SKEWED_2.model))
+
+    want = jax.jit(jax.vmap(langevin))(noise._replace(uniform=uniform), states, step_size)
+    jax.tree.map(
+        partial(np.testing.assert_allclose, rtol=1e-7, atol=1e-9),
+        moves(noise, states, GOOD, kernel=hamiltonian(1)),
+        want,
+    )
+
+
+def test_split_gives_two_independent_uniforms() -> None:
+    """Every level comes with the same values of the rest."""
+    level, rest = split((jnp.arange(8.0 * LEVELS) + 0.5) / (8 * LEVELS))
+    want = np.meshgrid((np.arange(LEVELS) + 0.5) / LEVELS, (np.arange(8) + 0.5) / 8, indexing="ij")
+    np.testing.assert_array_equal(np.stack([level, rest]), np.reshape(want, (2, -1)))
+
+
+def test_trajectory_ends_where_the_model_cannot_be_used() -> None:
+    """At the first such point, which is the proposal, even if the trajectory would have gone on to a good one."""
+    good, _ = fly(SKEWED_2.model, 2, 0.2, *START)
+
+    def evaluate_hole(x: Array) -> Evaluation:
+        here, outside = evaluate(SKEWED_2.model, x), jnp.all(jnp.abs(x - good.position) < 1e-6)
+        return here._replace(log_likelihood=jnp.where(outside, -jnp.inf, here.log_likelihood))
+
+    end, velocity = fly(SKEWED_2.model, 5, 0.2, *START, evaluate_hole)
+    np.testing.assert_allclose(end.position, good.position, atol=1e-12)
+    assert end.log_likelihood == -np.inf
+    assert np.all(np.isnan(velocity))
+
+
+def test_trajectories_are_no_longer_than_a_quarter_of_a_period(noise: Noise, states: Evaluation) -> None:
+    def end(step_size: float) -> Array:
+        move = partial(hmc, t=jnp.asarray(T), params=params(SKEWED_2, step_size), evaluate=see)
+        return jax.jit(jax.vmap(lambda noise, state: move(noise, state)[1].proposal.position))(noise, states)
+
+    see = partial(evaluate, SKEWED_2.model)
+    limit = math.pi / 2 / STEPS
+    np.testing.assert_array_equal(end(50.0), end(limit))
+    assert np.any(end(0.99 * limit) != end(limit))
+
+
+def test_metric_is_computed_at_the_last_point_only() -> None:
+    calls = []
+
+    def identity(theta: np.ndarray) -> np.ndarray:
+        calls.append(theta)
+        return np.eye(2)
+
+    def metric(theta: Array) -> tuple[Array, Array]:
+        result = jax.pure_callback(identity, jax.ShapeDtypeStruct((2, 2), theta.dtype), theta)
+        return result, result
+
+    model = replace(SKEWED_2.model, metric=metric)
+    state = start(SKEWED_2.model, [0.1, -0.4])
+    move = partial(hmc, t=jnp.asarray(T), params=params(SKEWED_2, 0.3), evaluate=partial(evaluate, model))
+    _, info = jax.block_until_ready(jax.jit(move)(Noise(jnp.ones(2), jnp.asarray(0.5)), state))
+    np.testing.assert_array_equal(calls, [info.proposal.position])
+
+
+def test_hamiltonian_is_cached_and_named() -> None:
+    kernel: Any = hamiltonian(3)
+    assert kernel.__name__ == "hamiltonian(3)"
+    assert kernel.evaluations == 3
+    assert kernel is hamiltonian(3)
+    with pytest.raises(ValueError, match="steps = 0: it must be a whole number, at least 1"):
+        hamiltonian(0)
+
+
+def test_hmc_samples_fifty_dimensions_better_than_mala() -> None:
+    """Both get the same number of gradients."""
+    rng, d = np.random.default_rng(3), 50
+    design = rng.standard_normal((80, d)) * np.exp(rng.uniform(-1, 1, d))
+    target = normal(design, design @ rng.standard_normal(d), 1.0, np.eye(d))
+    ladder, each = [0.0, 0.1, 1.0], 400
+
+    draws = thermint.sample(target.model, ladder, draws=each, populations=4, kernel=hmc)
+    langevin = thermint.sample(target.model, ladder, draws=each * STEPS, populations=4, kernel=mala)
+
+    # Fresh draws from the prior at rung 0, whatever the kernel.
+    prior = np.asarray(draws.position)[:, :, 0].reshape(-1, d)
+    assert len(np.unique(prior[:, 0])) == 4 * each
+    assert np.abs(prior.mean(axis=0)).max() < 4.5 / math.sqrt(4 * each)
+    np.testing.assert_allclose(prior.std(axis=0), 1.0, atol=4.5 / math.sqrt(8 * each))
+
+    for rung, t in enumerate(ladder[1:], start=1):
+        x, g = in_units(target, t, draws, rung)
+        series = np.concatenate([x, x**2 - 1, g], axis=2)
+        error = series.std(axis=(0, 1)) / np.sqrt(convergence(series)[0])
+        assert np.abs(series.mean(axis=(0, 1)) / error).max() < 4.5
+        slow_x, slow_g = in_units(target, t, langevin, rung)
+        assert convergence(x)[0].min() > 3 * convergence(slow_x)[0].min()
+        assert convergence(g)[0].min() > convergence(slow_g)[0].min()
+
+
+def in_units(target: Target, t: float, draws: Draws, rung: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions, standardised, and the log likelihood less its exact mean: [population, draw, d] and [..., 1]."""
+    deviation = np.asarray(draws.position)[:, :, rung] - target.mean(t)
+    x = np.linalg.solve(np.linalg.cholesky(target.covariance(t)), deviation[..., None])[..., 0]
+    return x, np.asarray(draws.log_likelihood)[:, :, rung, None] - target.expected_log_likelihood(t)

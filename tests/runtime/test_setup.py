@@ -1,0 +1,44 @@
+"""Programs are compiled with options that this version of XLA knows, and once."""
+
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import Array
+
+from thermint.runtime import setup as _runtime
+from thermint.runtime.programs import jit
+
+
+@pytest.fixture
+def other_options(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(_runtime, "QUICK", {"xla_of_the_future": True, "xla_backend_optimization_level": 1})
+    _runtime.compiler_options.cache_clear()
+    yield
+    _runtime.compiler_options.cache_clear()
+
+
+def test_all_options_are_known_to_this_version():
+    assert _runtime.compiler_options(1) == _runtime.QUICK
+    assert _runtime.compiler_options(0) == _runtime.QUICK | _runtime.QUICKEST
+
+
+@pytest.mark.usefixtures("other_options")
+def test_options_that_xla_does_not_know_are_left_out():
+    assert _runtime.compiler_options(1) == {"xla_backend_optimization_level": 1}
+    assert jit()(lambda x: 2 * x)(jnp.ones(())) == 2.0
+
+
+def test_a_program_is_traced_once_for_each_static_argument():
+    traced = []
+
+    @jit("power")
+    def raised(x: Array, *, power: int) -> Array:
+        traced.append(power)
+        return x**power
+
+    assert [float(raised(jnp.array(x), power=power)) for x, power in ((2.0, 2), (3.0, 2), (2.0, 3))] == [4.0, 9.0, 8.0]
+    assert traced == [2, 3]
+    jax.clear_caches()
+    assert float(raised(jnp.array(2.0), power=2)) == 4.0
