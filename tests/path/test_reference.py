@@ -231,6 +231,25 @@ def test_one_skewed_mode_stays_one(seed: int) -> None:
     assert fit(*skewed_sample(SKEWED_2, 0.0, 4, 500, seed)).components == 1  # logarithms of exponential variables
 
 
+def banana_sample(number: int, seed: int) -> Sample:
+    """One mode along a parabola."""
+    rng = np.random.default_rng(seed)
+    a, away = rng.normal(0.9, 0.95, (4, number)), 0.3 * rng.standard_normal((4, number))
+    score = [-(a - 0.9) / 0.95**2 + 2 * a * away / 0.3**2, -away / 0.3**2]
+    return Sample(np.stack([a, a**2 + away], axis=-1), np.stack(score, axis=-1))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_banana_takes_several_components(seed: int) -> None:
+    """Although its density does not dip between them: they need not be modes."""
+    sample, other = banana_sample(500, seed), banana_sample(500, 100).flat
+    fitted = fit(*sample)
+    assert fitted.components >= 3
+    one = stats.multivariate_normal(sample.flat.mean(axis=0), np.cov(sample.flat.T)).logpdf(other)
+    gain = np.asarray(log_densities(fitted, other)) - one
+    assert gain.mean() > 0.5 + 4 * gain.std() / np.sqrt(len(gain))
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_two_modes_around_a_third_are_told_apart(seed: int) -> None:
     mean, covariance = np.array([[-10.0, 0.0], [0.0, 0.0], [10.0, 0.0]]), np.stack([np.eye(2)] * 3)
