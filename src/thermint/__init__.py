@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        """Import PyMC, which takes seconds, only when it is asked for."""
-        if name in ("from_bambi", "from_pymc"):
-            from thermint.interop import optional
+        """Import a front end's library, which takes seconds, only when it is asked for."""
+        from thermint.interop import FRONT_ENDS, optional
 
+        if name.startswith("from_") and name.removeprefix("from_") in FRONT_ENDS:
             return getattr(optional(name.removeprefix("from_")), name)
         raise AttributeError(f"module 'thermint' has no attribute {name!r}")
 

@@ -8,38 +8,49 @@ from typing import Any
 
 from thermint.model.model import Model
 
+# Libraries whose models are taken as they are, with the name to print. ``library.py`` in this folder has
+# ``from_library(model) -> Model``, which is then also ``thermint.from_library``.
+FRONT_ENDS = {"pymc": "PyMC", "bambi": "Bambi"}
+
 
 def as_model(model: Any) -> Model:
-    """Take a Model as it is, and make one of a PyMC or Bambi model.
+    """Return a Model as it is, and convert a model of another library.
 
     Raises:
-        TypeError: it is none of these; the message says what to do with a NumPyro model.
+        TypeError: no front end takes it; the message says what to do with a NumPyro model.
     """
     library = library_of(model)
     return getattr(optional(library), f"from_{library}")(model) if library else model
 
 
 def library_of(model: Any) -> str | None:
-    """Name the library that a model comes from, None for a Model; what is no model is refused as by `as_model`."""
+    """Name the library that a model comes from, None for a Model.
+
+    Raises:
+        TypeError: as `as_model`.
+    """
     if isinstance(model, Model):
         return None
     libraries = {base.__module__.partition(".")[0] for base in type(model).__mro__}
-    for name in ("pymc", "bambi"):
-        if name in libraries:
-            return name
+    known = next((library for library in FRONT_ENDS if library in libraries), None)
+    if known is not None:
+        return known
     if callable(model):
         raise TypeError(
             f"{getattr(model, '__name__', model)!r} is a function. If it is a NumPyro model, write "
             "thermint.from_numpyro(model, *args, **kwargs), with the arguments that it is called with."
         )
-    raise TypeError(f"model must be a thermint.Model, a PyMC model or a Bambi model, not {type(model).__name__}.")
+    names = " or ".join(f"a {name} model" for name in FRONT_ENDS.values())
+    raise TypeError(f"model must be a thermint.Model, {names}, not {type(model).__name__}.")
 
 
-def optional(name: str) -> ModuleType:
-    """Import our side of an optional library, saying how to install that where it is missing."""
+def optional(library: str) -> ModuleType:
+    """Import the front end of an optional library, or say how to install the library."""
     try:
-        return importlib.import_module(f"thermint.interop.{name}")
+        return importlib.import_module(f"thermint.interop.{library}")
     except ModuleNotFoundError as error:
-        if error.name != name:
+        if error.name != library:
             raise
-        raise ImportError(f'this needs {name}, which is not installed: pip install "thermint[{name}]".') from error
+        raise ImportError(
+            f'this needs {library}, which is not installed: pip install "thermint[{library}]".'
+        ) from error
