@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from scipy import stats
 
 from thermint.interop import fisher
 from thermint.paper import pima
@@ -38,6 +39,17 @@ def test_information_is_the_expected_outer_product_of_the_score(family):
     # The test would notice a wrong factor.
     diagonal = np.diagonal(information(p))
     assert np.all(np.diagonal(error) < 0.03 * diagonal)
+
+
+@pytest.mark.parametrize(("mean", "tolerance"), [(1.0, 1e-10), (100.0, 1e-4), (1000.0, 0.05)])
+@pytest.mark.parametrize("concentration", [0.5, 2.0, 20.0])
+def test_negative_binomial_by_the_whole_sum(mean, tolerance, concentration):
+    """The sum over k of P(y > k) / (c + k)^2, to its end."""
+    k = np.arange(200_000)
+    above = stats.nbinom.sf(k, concentration, concentration / (concentration + mean))
+    exact = np.sum(above / (concentration + k) ** 2) - mean / (concentration * (concentration + mean))
+    found = fisher.negative_binomial(jnp.array([mean, concentration]))[1, 1]
+    np.testing.assert_allclose(found, exact, rtol=tolerance)
 
 
 def test_probabilities_of_categories():

@@ -23,7 +23,7 @@ from thermint.model.model import Model
 
 Values = dict[str, np.ndarray]
 Shapes = dict[str, tuple[int, ...]]
-STEP = 6e-6  # of central differences, about eps^(1/3): truncation and rounding errors balance there
+STEP = float(np.finfo(float).eps ** (1 / 3))  # of central differences: truncation and rounding errors balance there
 SCALAR = jax.ShapeDtypeStruct((), jnp.float64)
 
 
