@@ -51,7 +51,9 @@ def inline_math(translator: Any, node: nodes.math) -> None:
 
 def display_math(translator: Any, node: nodes.math_block) -> None:
     """Write a formula of its own line."""
-    translator.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
+    style = "overflow: auto hidden; padding: 0.3em 0"  # else browsers show a vertical scroll bar beside a formula
+    formula = tex2mathml(node.astext(), as_block=True)
+    translator.body.append(f'<div class="math" style="{style}">{formula}</div>')
     raise nodes.SkipNode
 
 
