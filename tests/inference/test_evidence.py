@@ -382,3 +382,17 @@ def test_evaluations_are_counted():
     result = thermint.evidence(model, ladder=3, draws=20, populations=2)
     jax.effects_barrier()
     assert len(calls) == result.evaluations
+
+
+@pytest.mark.parametrize(("width", "low", "high"), [(1.3, 0.0, 1e-8), (4.0, 2e-4, 2e-3)])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_quadrature_error_is_not_the_noise_of_the_draws(width, low, high, seed):
+    """Exact draws of the path from N(0, width I) to N(0, I), whose quadrature errors are 2.5e-10 and 5.9e-4."""
+    t, d = ladders.lobatto(5), 3
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((4, 500, len(t), d)) / np.sqrt((1 - t) / width + t)[:, None]
+    log_reference = stats.norm.logpdf(x, scale=np.sqrt(width)).sum(axis=-1)
+    g = stats.norm.logpdf(x).sum(axis=-1) - log_reference
+    result = thermint.estimate(Draws(t, x, g, log_reference, -x + x / width, -x / width), degree=0)
+    assert low < result.quadrature_error < high  # the rule's own estimate would be 2e-4 to 7e-3
+    assert result.mc_error > 3e-3
