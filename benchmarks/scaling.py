@@ -44,8 +44,8 @@ def cost(rows: int, parameters: int, rungs: int, populations: int, repeats: int)
 
     import thermint
     from thermint.control.plan import make_plan
+    from thermint.sampling.options import SamplerOptions
     from thermint.sampling.sampler import checked_model, default_kernel, make_sampler
-    from thermint.swaps import even_odd
 
     rng = np.random.default_rng(0)
     X = jnp.asarray(rng.normal(size=(rows, parameters)))
@@ -67,12 +67,8 @@ def cost(rows: int, parameters: int, rungs: int, populations: int, repeats: int)
     sampler = make_sampler(
         model,
         thermint.ladders.power(rungs),
-        length=DRAWS,
-        populations=populations,
-        kernel=kernel,
-        swap=even_odd,
-        key=jax.random.key(0),
-        rounds=((DRAWS, 0.1),),
+        SamplerOptions(populations, kernel, length=DRAWS, schedule=((DRAWS, 0.1),)),
+        jax.random.key(0),
     )
     size = {"draws": 1000, "populations": populations, "rungs": rungs, "dimension": parameters}
     plan = make_plan(**size, degree="auto", rule="second-order", crossfit=True, length=DRAWS)

@@ -37,10 +37,10 @@ from thermint.model.draws import concatenate, scored_draws
 from thermint.path.coordinates import RungMoments
 from thermint.path.quadrature import RULES
 from thermint.path.reference import fit, with_reference
+from thermint.sampling.options import SamplerOptions
 from thermint.sampling.sampler import make_sampler
 from thermint.sampling.warmup import STEPS_ONLY
 from thermint.search.scout import overall_factor, reference_frame
-from thermint.swaps import even_odd
 
 POPULATIONS = 2
 LENGTH = 100  # of a chunk
@@ -88,11 +88,8 @@ def paths(model: Model, rungs: int, number: int) -> list[Path]:
     prior = make_sampler(
         model,
         ladders.power(rungs),
-        length=LENGTH,
-        populations=POPULATIONS,
-        kernel=None,
-        swap=even_odd,
-        key=jax.random.key(0),
+        SamplerOptions(POPULATIONS, length=LENGTH),
+        jax.random.key(0),
     )
     draws = chunks(prior.chunk)
     _, position, score = scored_draws(draws.block(0, 400))
@@ -100,12 +97,8 @@ def paths(model: Model, rungs: int, number: int) -> list[Path]:
     fitted = make_sampler(
         with_reference(model, mixture),
         ladders.lobatto(5),
-        length=LENGTH,
-        populations=POPULATIONS,
-        kernel=mala,
-        swap=even_odd,
-        key=jax.random.key(1),
-        rounds=STEPS_ONLY,
+        SamplerOptions(POPULATIONS, mala, length=LENGTH, schedule=STEPS_ONLY),
+        jax.random.key(1),
         factor=overall_factor(mixture),
     )
     return [

@@ -20,8 +20,8 @@ from thermint import Evidence, Model, kernels
 from thermint.inference import annealing
 from thermint.kernels import Kernel
 from thermint.ladders import power
+from thermint.sampling.options import SamplerOptions
 from thermint.sampling.sampler import make_sampler
-from thermint.swaps import even_odd
 
 LADDER = power(6, 3)
 PARTICLES = 300
@@ -83,8 +83,8 @@ def test_the_evidence_is_unbiased(case: str) -> None:
 
 def test_weights_that_take_the_likelihood_after_the_move_would_be_noticed() -> None:
     model = replace(NORMAL.model, normalised=True, metric=None)
-    options = {"length": 25, "populations": 4, "kernel": kernels.mala, "swap": even_odd, "rounds": annealing.SHORT}
-    params = make_sampler(model, LADDER, key=jax.random.key(1), **options).params  # type: ignore[arg-type]
+    options = SamplerOptions(4, kernels.mala, schedule=annealing.SHORT)
+    params = make_sampler(model, LADDER, options, jax.random.key(1)).params
 
     def g(n: int) -> np.ndarray:
         index = np.arange(n * PARTICLES, (n + 1) * PARTICLES)

@@ -21,6 +21,7 @@ from thermint.kernels import Kernel, hmc, mala, mmala, random_walk
 from thermint.model import Evaluation, evaluate
 from thermint.model.draws import Draws
 from thermint.sampling import population as pop
+from thermint.sampling.options import SamplerOptions
 from thermint.sampling.population import Population, Swap
 from thermint.sampling.sampler import Sampler, default_kernel, make_sampler
 from thermint.sampling.warmup import LONG, concatenate, precision_factor_of, warmup
@@ -349,11 +350,14 @@ def test_everything_is_learned_between_the_rounds_of_the_warmup() -> None:
         np.testing.assert_allclose(L.T @ S @ L, np.eye(2), atol=4.5 * math.sqrt(2 / 500))
 
 
+def options_for(kernel: Any) -> SamplerOptions:
+    return SamplerOptions(POPULATIONS, kernel, even_odd, LENGTH)
+
+
 @cache
 def warmed_up(kernel: Hashable) -> tuple[Sampler, Draws]:
     """A sampler and its first 200 draws of each population."""
-    options: dict[str, Any] = {"length": LENGTH, "populations": POPULATIONS, "swap": even_odd, "key": jax.random.key(1)}
-    sampler = make_sampler(TARGET.model, LADDER, kernel=kernel, **options)  # type: ignore[arg-type]
+    sampler = make_sampler(TARGET.model, LADDER, options_for(kernel), jax.random.key(1))
     return sampler, concatenate([sampler.chunk() for _ in range(8)])
 
 
@@ -396,8 +400,7 @@ def test_draws_after_warmup_have_the_right_means(kernel: Any) -> None:
 def test_sampler_draws_do_not_depend_on_the_chunks() -> None:
     """Rounds of 25 and more iterations are the same for chunks of 25 and of 5, and so are then all draws."""
     sampler, draws = warmed_up(mmala)
-    options: dict[str, Any] = {"populations": POPULATIONS, "kernel": mmala, "swap": even_odd}
-    same = make_sampler(TARGET.model, LADDER, length=5, key=jax.random.key(1), **options)
+    same = make_sampler(TARGET.model, LADDER, replace(options_for(mmala), length=5), jax.random.key(1))
     assert same.place.iteration == sum(ROUNDS)
     looks = 3 * pop.starts(LADDER)  # at the draws to start from, and twice beside them to check gradients
     assert same.evaluations == POPULATIONS * (sum(ROUNDS) * len(LADDER) + looks)
@@ -406,7 +409,7 @@ def test_sampler_draws_do_not_depend_on_the_chunks() -> None:
     assert same.evaluations == sampler.evaluations  # 200 draws later
     assert len(np.unique(draws.position[:, :, 0, 0])) == POPULATIONS * 200  # chunks go on, and populations differ
 
-    other = make_sampler(TARGET.model, LADDER, length=LENGTH, key=jax.random.key(2), **options)
+    other = make_sampler(TARGET.model, LADDER, options_for(mmala), jax.random.key(2))
     assert not np.any(other.chunk().position[:, :, 0] == draws.position[:, :LENGTH, 0])
 
 
@@ -424,9 +427,7 @@ def test_sampler_is_frozen_after_warmup(monkeypatch: pytest.MonkeyPatch) -> None
         return chunk
 
     monkeypatch.setattr(pop, "launch", spy)
-    sampler = make_sampler(
-        TARGET.model, LADDER, length=LENGTH, populations=POPULATIONS, kernel=mmala, swap=even_odd, key=jax.random.key(1)
-    )
+    sampler = make_sampler(TARGET.model, LADDER, options_for(mmala), jax.random.key(1))
     rounds = len(asked)
     assert rounds == 2 + sum(ROUNDS) / LENGTH
     assert all(call["gain"] > 0 for call in asked)

@@ -20,6 +20,7 @@ from thermint.paper import linear
 from thermint.path.quadrature import lobatto
 from thermint.path.reference import Mixture, make_mixture
 from thermint.runtime.session import Session
+from thermint.sampling.options import SamplerOptions
 from thermint.sampling.sampler import Sampler, make_sampler
 from thermint.sampling.warmup import SHORT
 from thermint.search import scout as scouting
@@ -50,12 +51,11 @@ from thermint.search.scout import (
     scout,
     warm_up,
 )
-from thermint.swaps import even_odd
 
 D, POPULATIONS, PRIOR = 4, 2, 4.0
 CENTRES = np.outer([-3.0, 3.0], np.ones(D))
 WEIGHTS, WIDTHS = np.array([0.3, 0.7]), np.array([0.4, 1.0])
-OPTIONS: dict[str, Any] = {"populations": POPULATIONS, "kernel": None, "swap": even_odd, "session": Session()}
+OPTIONS = SamplerOptions(POPULATIONS)
 
 
 def log_likelihood(theta: jax.Array) -> jax.Array:
@@ -80,20 +80,21 @@ POSTERIOR_WIDTH = np.sqrt(WIDTHS**2 * PRIOR**2 / TOTAL)
 
 @cache
 def scouted(seed: int) -> Scout:
-    return scout(MODEL, key=jax.random.key(seed), **OPTIONS)
+    return scout(MODEL, OPTIONS, jax.random.key(seed), Session())
 
 
 @cache
 def settled(seed: int) -> FittedPath:
     found = scouted(seed)
     key = jax.random.key(100 + seed)
-    return refine_reference(MODEL, found.chains, ladder=None, tolerance=1e-3, length=50, key=key, **OPTIONS)
+    options = replace(OPTIONS, length=50)
+    return refine_reference(MODEL, found.chains, options, key, ladder=None, tolerance=1e-3, session=Session())
 
 
 @cache
 def warm(seed: int) -> Sampler:
     mixture, ladder, _ = settled(seed)
-    return warm_up(MODEL, mixture, ladder, length=50, key=jax.random.key(200 + seed), **OPTIONS)
+    return warm_up(MODEL, mixture, ladder, replace(OPTIONS, length=50), jax.random.key(200 + seed))
 
 
 # --- Uphill ---
@@ -114,7 +115,7 @@ def test_climbing_ends_at_draws_of_a_normal_posterior() -> None:
 
 def test_climbing_takes_the_place_of_one_chunk_and_is_counted() -> None:
     with_metric, without = (
-        scout(model, key=jax.random.key(2), **OPTIONS).evaluations
+        scout(model, OPTIONS, jax.random.key(2), Session()).evaluations
         for model in (linear.model(), replace(linear.model(), metric=None))
     )
     chains = (1 + DESCENTS) * POPULATIONS * SCOUT_RUNGS
@@ -204,13 +205,8 @@ def test_descents_end_at_the_posterior() -> None:
     sampler = make_sampler(
         WIDE.model,
         ladders.power(SCOUT_RUNGS),
-        length=SCOUT_CHUNK,
-        populations=4,
-        kernel=mala,
-        swap=even_odd,
-        key=jax.random.key(3),
-        rounds=SHORT,
-        adapt_ladder=True,
+        SamplerOptions(4, mala, length=SCOUT_CHUNK, schedule=SHORT, adapt_ladder=True),
+        jax.random.key(3),
     )
     assert sampler.ladder[0] == 0
     assert sampler.ladder[-1] == 1
@@ -293,7 +289,7 @@ def test_the_first_reference_is_fitted_to_chains_in_place(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(scouting, "warm_up", warm_up)
     with pytest.raises(FittedError):
-        refine_reference(MODEL, chains, ladder=None, tolerance=0.01, length=25, key=jax.random.key(0), **OPTIONS)
+        refine_reference(MODEL, chains, OPTIONS, jax.random.key(0), ladder=None, tolerance=0.01, session=Session())
     assert sorted(np.asarray(first[0].mean)[:, 0].round()) == [0.0, 12.0]  # and not 30
 
 

@@ -35,8 +35,8 @@ from thermint.model.result import Evidence
 from thermint.path.ladders import Ladder, as_ladder
 from thermint.runtime import keys
 from thermint.runtime.programs import jit
+from thermint.sampling.options import SamplerOptions
 from thermint.sampling.sampler import checked_model, default_kernel, make_sampler
-from thermint.sampling.swaps import even_odd
 from thermint.sampling.warmup import SHORT
 
 MOST_AT_ONCE = 1000  # particles, which bounds the memory of their random numbers
@@ -98,16 +98,8 @@ def anneal(
     if not getattr(kernel, "own_metric", False):
         model = replace(model, metric=None)  # nobody needs it
     key_pilot, key = keys.children(keys.new(seed), 2)
-    pilot = make_sampler(
-        model,
-        ladder,
-        length=PILOT_CHUNK,
-        populations=PILOTS,
-        kernel=kernel,
-        swap=even_odd,
-        key=key_pilot,
-        rounds=SHORT,
-    )
+    options = SamplerOptions(PILOTS, kernel, length=PILOT_CHUNK, schedule=SHORT)
+    pilot = make_sampler(model, ladder, options, key_pilot)
     length = -(-particles // -(-particles // MOST_AT_ONCE))
     pieces = []
     for first in range(0, particles, length):

@@ -29,6 +29,7 @@ from thermint.runtime.journal import Checkpoint, open_journal
 from thermint.runtime.progress import Progress
 from thermint.runtime.session import Session
 from thermint.runtime.setup import require_float64
+from thermint.sampling.options import SamplerOptions
 from thermint.sampling.population import Swap
 from thermint.sampling.sampler import checked_model, make_sampler
 from thermint.sampling.swaps import even_odd
@@ -73,9 +74,7 @@ def sample(
     require_whole("draws", draws, at_least=1)
     require_whole("populations", populations, at_least=1)
     length = chunk_length(draws, populations=populations, rungs=len(ladder), dimension=model.dimension)
-    sampler = make_sampler(
-        model, ladder, length=length, populations=populations, kernel=kernel, swap=swap, key=keys.new(seed)
-    )
+    sampler = make_sampler(model, ladder, SamplerOptions(populations, kernel, swap, length), keys.new(seed))
     made = concatenate([sampler.chunk() for _ in range(-(-draws // length))]).block(0, draws)
     return made if model.differentiable else made._replace(grad_log_likelihood=np.full(made.position.shape, np.nan))
 

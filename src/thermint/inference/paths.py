@@ -28,6 +28,7 @@ from thermint.runtime.devices import broadcast_scalar
 from thermint.runtime.memory import free, kept_bytes, printed
 from thermint.runtime.programs import cheap_to_run, jit
 from thermint.runtime.session import Session
+from thermint.sampling.options import SamplerOptions
 from thermint.sampling.population import Swap
 from thermint.sampling.sampler import Sampler, SamplerState, default_kernel, make_sampler
 from thermint.search.scout import (
@@ -95,19 +96,16 @@ class Paths:
     seed: int
     session: Session
 
+    @property
+    def _sampling(self) -> SamplerOptions:
+        return SamplerOptions(self.populations, self.kernel, self.swap)
+
     def scout(self) -> Scout:
         """Run the prior path briefly."""
         self.session.bar.phase("looking for the posterior")
         return self.session.journal.stage(
             "scout",
-            lambda: scout(
-                self.model,
-                populations=self.populations,
-                kernel=self.kernel,
-                swap=self.swap,
-                key=self._key(0),
-                session=self.session,
-            ),
+            lambda: scout(self.model, self._sampling, self._key(0), self.session),
         )
 
     def prior_path(self, scouted: Scout | None, spent: int = 0) -> Evidence:
@@ -129,14 +127,10 @@ class Paths:
             sampler = make_sampler(
                 self.model,
                 ladder,
-                length=length,
-                populations=self.populations,
-                kernel=kernel,
-                swap=self.swap,
-                key=self._key(1),
+                replace(self._sampling, length=length, cheap_to_run=self._cheap_to_run(done, len(ladder), kernel)),
+                self._key(1),
                 session=self.session,
                 place=kept.place if kept else done.place if done else None,
-                cheap_to_run=self._cheap_to_run(done, len(ladder), kernel),
             )
             plan = self.plan(ladder, 2 * done.planned if done else first, length=length)
             return RoundSetup(sampler, sampler.frame, plan, spent, settings)
@@ -160,20 +154,15 @@ class Paths:
                 self.session.bar.phase("fitting the reference again")
                 return refit(self.model, done.g, done.place.ladder, done.some, ladder=self.ladder, tolerance=tolerance)
             self.session.bar.phase("fitting a reference")
+            cheap = self._cheap_to_run(done, RUNGS[0], self.kernel or mala)  # as for the round: else it compiles again
             return refine_reference(
                 self.model,
                 scouted.chains,
+                replace(self._sampling, length=length, cheap_to_run=cheap),
+                self._key(1),
                 ladder=self.ladder,
                 tolerance=tolerance,
-                length=length,
-                populations=self.populations,
-                kernel=self.kernel,
-                swap=self.swap,
-                key=self._key(1),
                 session=self.session,
-                cheap_to_run=self._cheap_to_run(
-                    done, RUNGS[0], self.kernel or mala
-                ),  # as for the round: else it compiles again
             )
 
         def begin(done: RoundResult | None, kept: RunAccumulator | None) -> RoundSetup:
@@ -185,15 +174,11 @@ class Paths:
                 self.model,
                 mixture,
                 ladder,
-                self.kernel,
-                length=length,
-                populations=self.populations,
-                swap=self.swap,
+                replace(self._sampling, length=length, cheap_to_run=self._cheap_to_run(done, len(ladder), kernel)),
                 # As many as there are rounds, and before them pilots.
-                key=self._key(number) if done else keys.child(self._key(1), MOST_PILOTS),
+                self._key(number) if done else keys.child(self._key(1), MOST_PILOTS),
                 session=self.session,
                 place=kept.place if kept else None,
-                cheap_to_run=self._cheap_to_run(done, len(ladder), kernel),
             )
             spent = (done.result if done else scouted).evaluations + evaluations
             cost = spent + sampler.evaluations, len(ladder), kernel

@@ -37,6 +37,7 @@ from thermint.model.draws import Draws, concatenate
 from thermint.model.model import Model
 from thermint.paper import goodwin, linear, pima, radiata
 from thermint.path import ladders, quadrature
+from thermint.sampling.options import SamplerOptions
 from thermint.sampling.population import begin, begin_at, collect, engine_of, launch, rungs_of
 from thermint.sampling.sampler import Sampler, make_sampler
 from thermint.sampling.swaps import even_odd, random_pairs
@@ -208,16 +209,10 @@ def tuned(application: str, model: int, rounds: WarmupSchedule, length: int) -> 
 
     On Pima, chains that start at draws of the prior take longer than the paper's burn-in to arrive.
     """
-    return make_sampler(
-        APPLICATIONS[application].models[model - 1](),
-        ladders.power(RUNGS),
-        length=length,
-        populations=APPLICATIONS[application].tuning,
-        kernel=mmala,
-        swap=even_odd if rounds is LONG else random_pairs,  # for a quick look, one program less to compile
-        key=jax.random.key(TUNING_SEED),
-        rounds=rounds,
-    )
+    swap = even_odd if rounds is LONG else random_pairs  # for a quick look, one program less to compile
+    options = SamplerOptions(APPLICATIONS[application].tuning, mmala, swap, length, rounds)
+    chosen = APPLICATIONS[application].models[model - 1]()
+    return make_sampler(chosen, ladders.power(RUNGS), options, jax.random.key(TUNING_SEED))
 
 
 def paper_draws(task: Task) -> Draws:

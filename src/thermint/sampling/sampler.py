@@ -24,8 +24,9 @@ from thermint.runtime.linalg import LARGEST_WRITTEN_OUT
 from thermint.runtime.session import Session
 from thermint.runtime.setup import require_float64
 from thermint.sampling import population as pop
-from thermint.sampling.population import Chunk, Engine, Population, Rungs, Swap
-from thermint.sampling.warmup import LONG, WarmupSchedule, precision_factor_of, warmup
+from thermint.sampling.options import SamplerOptions
+from thermint.sampling.population import Chunk, Engine, Population, Rungs
+from thermint.sampling.warmup import precision_factor_of, warmup
 
 FIRST_STEP = 0.5
 AHEAD = 2  # chunks that devices are given before they are needed: one to work on, one to go on with
@@ -190,44 +191,40 @@ def checked_model(model: Any) -> Model:
 def make_sampler(
     model: Model,
     ladder: Ladder,
-    *,
-    length: int,
-    populations: int,
-    kernel: Kernel | None,
-    swap: Swap,
+    options: SamplerOptions,
     key: Array,
-    rounds: WarmupSchedule = LONG,
+    *,
     factor: np.ndarray | None = None,
-    adapt_ladder: bool = False,
     session: Session | None = None,
     place: SamplerState | None = None,
-    cheap_to_run: bool = False,
 ) -> Sampler:
-    """Make a sampler of chunks of ``length`` draws, and warm it up.
+    """Make a sampler, and warm it up.
 
     Args:
         model: the model.
         ladder: inverse temperatures.
-        length: draws of one chunk.
-        populations: independent replicas of the ladder.
-        kernel: the move within a rung; see `default_kernel`.
-        swap: the move between rungs.
+        options: see there; by default the kernel is that of `default_kernel`.
         key: all randomness derives from it and from the population's index.
-        rounds: of the warm-up.
         factor: Cholesky factor of the covariance, [d, d], where it is known; else the warm-up finds that of each rung.
-        adapt_ladder: let the warm-up move the rungs.
         session: is told of every step.
-        cheap_to_run: so little will be computed that the program had better be compiled soon than run fast.
         place: where a sampler with these arguments was before; it goes on from there, without a warm-up.
     """
     session = session or Session()
-    kernel = kernel or default_kernel(model)
+    populations, length = options.populations, options.length
+    kernel = options.kernel or default_kernel(model)
     own_metric = getattr(kernel, "own_metric", False)
     if not own_metric:
         model = replace(model, metric=None)  # nobody needs it
     lapack = own_metric and model.dimension > LARGEST_WRITTEN_OUT
-    options: Any = {"kernel": kernel, "swap": swap, "length": length, "level": 0 if cheap_to_run else 1}
-    engine = pop.engine_of(model, populations, **options, alone=model.one_device or lapack)
+    engine = pop.engine_of(
+        model,
+        populations,
+        kernel=kernel,
+        swap=options.swap,
+        length=length,
+        level=0 if options.cheap_to_run else 1,
+        alone=model.one_device or lapack,
+    )
     cost = getattr(kernel, "evaluations", 1) * populations * len(ladder)
     own = keys.children(keys.words(key), populations)
     steps = ChunkScheduler(engine, own, cost, session)
@@ -242,10 +239,10 @@ def make_sampler(
         ladder,
         steps,
         length,
-        rounds=rounds,
+        rounds=options.schedule,
         rescale=not own_metric,
         adapt_covariance=factor is None,
-        adapt_ladder=adapt_ladder,
+        adapt_ladder=options.adapt_ladder,
     ):
         session.bar.iterated(tuned.iteration)
         session.stop_if_asked()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -30,8 +30,8 @@ from thermint.runtime.programs import cheap_to_run
 from thermint.runtime.session import Session
 from thermint.sampling import population as pop
 from thermint.sampling.noise import generator
-from thermint.sampling.population import Swap
-from thermint.sampling.sampler import Sampler, make_sampler
+from thermint.sampling.options import SamplerOptions
+from thermint.sampling.sampler import Sampler, SamplerState, make_sampler
 from thermint.sampling.warmup import SHORT, STEPS_ONLY
 
 SCOUT_RUNGS = 16
@@ -85,29 +85,10 @@ class Scout(NamedTuple):
     evaluations: int
 
 
-def scout(
-    model: Model,
-    *,
-    populations: int,
-    kernel: Kernel | None,
-    swap: Swap,
-    key: Array,
-    session: Session,
-) -> Scout:
+def scout(model: Model, options: SamplerOptions, key: Array, session: Session) -> Scout:
     """Run the prior path briefly, on a ladder that moves to where it is needed."""
-    sampler = make_sampler(
-        model,
-        ladders.power(SCOUT_RUNGS),
-        length=SCOUT_CHUNK,
-        populations=populations,
-        kernel=kernel,
-        swap=swap,
-        key=key,
-        rounds=SHORT,
-        adapt_ladder=True,
-        session=session,
-        cheap_to_run=cheap_to_run(model),
-    )
+    options = replace(options, length=SCOUT_CHUNK, schedule=SHORT, adapt_ladder=True, cheap_to_run=cheap_to_run(model))
+    sampler = make_sampler(model, ladders.power(SCOUT_RUNGS), options, key, session=session)
     draws = concatenate([sampler.chunk() for _ in range(SCOUT_DRAWS // SCOUT_CHUNK)])
     g = np.asarray(draws.log_likelihood)
     ratios = bridge(g, sampler.ladder, 5)
@@ -302,43 +283,33 @@ class FittedPath(NamedTuple):
 def refine_reference(
     model: Model,
     chains: Chains,
+    options: SamplerOptions,
+    key: Array,
     *,
     ladder: Ladder | None,
     tolerance: float,
-    length: int,
-    populations: int,
-    kernel: Kernel | None,
-    swap: Swap,
-    key: Array,
     session: Session,
-    cheap_to_run: bool = False,
 ) -> FittedPath:
     """Fit a reference to draws of the posterior, run its path, fit again to what that found, until it is close.
 
     Args:
         model: the model.
         chains: draws of the posterior. Modes that they have found and a pilot run has lost are given back to the next.
+        options: of the pilot runs' samplers.
+        key: all randomness derives from it.
         ladder: inverse temperatures; by default as many Lobatto nodes as it takes.
         tolerance: quadrature error to aim at, in nats, where the ladder is not given.
-        length: draws of one chunk.
-        populations: independent replicas of the ladder.
-        kernel: the move within a rung; by default mala, or mmala where the reference has several components.
-        swap: the move between rungs.
-        key: all randomness derives from it.
         session: is told of every step.
-        cheap_to_run: see `make_sampler`.
     """
     rungs = ladder if ladder is not None else ladders.lobatto(RUNGS[0])
-    options: dict[str, Any] = {"length": length, "populations": populations, "swap": swap, "session": session}
-    options["cheap_to_run"] = cheap_to_run
     evaluations, distance = 0, np.inf
     first = drop_transient(chains)
     mixture = _fit(model, chains.position[first], chains.score[first])
     reseeds = MOST_GIVEN_BACK if mixture.components > 1 else 0
     for pilot in range(MOST_PILOTS):
-        sampler = warm_up(model, mixture, rungs, kernel, key=keys.child(key, pilot), **options)
+        sampler = warm_up(model, mixture, rungs, options, keys.child(key, pilot), session=session)
         assert sampler.last is not None
-        pieces = concatenate([sampler.chunk() for _ in range(-(-PILOT_DRAWS // length))]).block(0, PILOT_DRAWS)
+        pieces = concatenate([sampler.chunk() for _ in range(-(-PILOT_DRAWS // options.length))]).block(0, PILOT_DRAWS)
         evaluations += sampler.evaluations
         found = join([scored_draws(sampler.last), scored_draws(pieces)])
         position, score = _posterior(found, rungs)
@@ -398,11 +369,20 @@ def _posterior(found: ScoredDraws, ladder: Ladder) -> tuple[np.ndarray, np.ndarr
     return position.reshape(1, -1, d)[:, chosen], score.reshape(1, -1, d)[:, chosen]
 
 
-def warm_up(model: Model, mixture: Mixture, ladder: Ladder, kernel: Kernel | None, **options: Any) -> Sampler:
-    """Warm up on the path from a mixture, unless there is a place to go on from; options as for `make_sampler`."""
+def warm_up(
+    model: Model,
+    mixture: Mixture,
+    ladder: Ladder,
+    options: SamplerOptions,
+    key: Array,
+    *,
+    session: Session | None = None,
+    place: SamplerState | None = None,
+) -> Sampler:
+    """Warm up on the path from a mixture, unless there is a place to go on from; arguments as for `make_sampler`."""
     path = with_reference(model, mixture)
-    kernel = kernel or kernel_for(mixture)
-    return make_sampler(path, ladder, kernel=kernel, rounds=STEPS_ONLY, factor=overall_factor(mixture), **options)
+    options = replace(options, kernel=options.kernel or kernel_for(mixture), schedule=STEPS_ONLY)
+    return make_sampler(path, ladder, options, key, factor=overall_factor(mixture), session=session, place=place)
 
 
 def kernel_for(mixture: Mixture) -> Kernel:
