@@ -1,6 +1,8 @@
 """Settings of the test run: a compilation cache of its own, shared by runs and workers, and few programs in memory."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,8 +10,13 @@ import pytest
 
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")  # workers share the cores; JAX reads it when it is imported
 os.environ.setdefault("THERMINT_CACHE", str(Path(__file__).parent.parent / ".pytest_cache" / "jax"))
-# What tests compile themselves, as thermint compiles its own: that takes a third less time than by XLA's defaults.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false")
+# What tests compile themselves, as thermint compiles its own: that takes a third less time than by XLA's defaults. XLA
+# ends a process with a flag that it does not know, so try each in a process of its own; workers inherit the answer.
+if "XLA_FLAGS" not in os.environ:
+    FLAGS = ("--xla_backend_optimization_level=1", "--xla_cpu_use_fusion_emitters=false")
+    START = [sys.executable, "-c", "import jax; jax.devices()"]
+    tried = [subprocess.Popen(START, env=os.environ | {"XLA_FLAGS": f}, stderr=subprocess.DEVNULL) for f in FLAGS]
+    os.environ["XLA_FLAGS"] = " ".join(flag for flag, trial in zip(FLAGS, tried, strict=True) if trial.wait() == 0)
 
 import jax
 

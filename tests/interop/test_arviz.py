@@ -39,8 +39,9 @@ def test_the_posterior_has_the_names_and_moments_of_the_model(result):
     expected = {"mean": Y.sum(axis=0) / precision, "log_scale": 0.5}
     draws = posterior[["mean"]].assign(log_scale=np.log(posterior["scale"]))
     deviation = {"mean": 1 / np.sqrt(precision), "log_scale": 0.8}
+    sizes = az.ess(draws, method="mean")
     for name, truth in expected.items():
-        effective = np.asarray(az.ess(draws, var_names=[name], method="mean")[name])
+        effective = np.asarray(sizes[name])
         error = deviation[name] / np.sqrt(effective)
         assert np.all(np.abs(draws[name].mean(("chain", "draw")) - truth) < 4 * error)
         assert np.all(np.abs(draws[name].std(("chain", "draw")) / deviation[name] - 1) < 4 / np.sqrt(effective))

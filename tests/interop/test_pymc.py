@@ -22,6 +22,8 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions import transforms
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 
 from thermint.interop.pymc import POOL, from_pymc
 
@@ -95,6 +97,11 @@ def _lkj() -> None:
     pm.MvNormal("y", np.zeros(2), chol=chol, observed=Y.reshape(2, 2))
 
 
+def _lkj_of_three() -> None:
+    chol, _, _ = pm.LKJCholeskyCov("x", n=3, eta=2.0, sd_dist=pm.Gamma.dist(3.0, [2.0, 3.0, 4.0]))
+    pm.MvNormal("y", np.zeros(3), chol=chol, observed=Y[:3])
+
+
 def _truncated_normal() -> None:
     pm.Normal("y", pm.TruncatedNormal("x", [1.0, 0.0], 1.0, lower=-0.5, upper=2.0)[0], 1.0, observed=Y)
 
@@ -134,6 +141,7 @@ ZOO: dict[str, Callable[[], None]] = {
     "mv_normal": _mv_normal,
     "zero_sum": _zero_sum,
     "lkj": _lkj,
+    "lkj_of_three": _lkj_of_three,
     "truncated_normal": _truncated_normal,
     "weibull": _weibull,
     "angle": _angle,
@@ -141,8 +149,13 @@ ZOO: dict[str, Callable[[], None]] = {
     "missing": _missing,
 }
 
-# What is added to PyMC's log density: log n! of sorted variables; LKJ's constant, whose sign PyMC has wrong.
-CONSTANT = {"ordered": np.log(6), "descending": np.log(2), "ordered_scales": np.log(2), "lkj": -2 * np.log(4 / 3)}
+# The integrals of det(R)^(eta - 1) over correlations, with eta = 2: of 1 - r^2 over r in (-1, 1), and of det(R) by the
+# partial correlations, (1 - r^2)^(3/2) twice and 1 - r^2.
+LKJ = {"lkj": np.log(4 / 3), "lkj_of_three": np.log((3 * np.pi / 8) ** 2 * 4 / 3)}
+# What is added to PyMC's log density: log n! of sorted variables; LKJ's constant, whose sign PyMC 5 has wrong.
+CONSTANT = {"ordered": np.log(6), "descending": np.log(2), "ordered_scales": np.log(2)}
+if pm.__version__.startswith("5."):
+    CONSTANT |= {name: -2 * log_integral for name, log_integral in LKJ.items()}
 
 
 @functools.cache
@@ -159,7 +172,8 @@ def draws(model: thermint.Model, number: int, seed: int = 0) -> jax.Array:
 
 def point(model: pm.Model, theta: jax.Array) -> dict[str, np.ndarray]:
     """Split theta as PyMC does."""
-    shapes = {name: np.shape(value) for name, value in model.initial_point().items()}
+    with pytensor.config.change_flags(cxx=""):  # no compiler, which may warn that it finds no BLAS
+        shapes = {name: np.shape(value) for name, value in model.initial_point().items()}
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])
     pieces = np.split(np.asarray(theta), ends[:-1])
     return {name: piece.reshape(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
@@ -200,9 +214,9 @@ def _shifted(model: thermint.Model, shift: float, theta: jax.Array) -> jax.Array
 
 
 def test_the_check_sees_pymcs_own_constants() -> None:
-    for name in ("ordered", "lkj"):
+    for name, shift in {"ordered": -1.5 * np.log(6), "lkj": 3 * np.log(4 / 3)}.items():
         _, model = built(name)
-        wrong = replace(model, log_prior=partial(_shifted, model, -1.5 * CONSTANT[name]), normalised=False)
+        wrong = replace(model, log_prior=partial(_shifted, model, shift), normalised=False)
         with pytest.raises(ValueError, match="not normalised"):
             check_normalised(wrong)
 
@@ -359,6 +373,16 @@ def _refused(priors: Callable[[], object]) -> pm.Model:
     return model
 
 
+class WithoutJax(Op):
+    """An operation that PyTensor can run in Python alone."""
+
+    def make_node(self, x: pt.TensorVariable) -> Apply:
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node: Apply, inputs: list, output_storage: list) -> None:
+        output_storage[0][0] = inputs[0]
+
+
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "flat": (lambda: pm.Flat("x"), r"prior of 'x' \(Flat\) is improper.*Use a proper distribution"),
     "half_flat": (lambda: pm.HalfFlat("x"), r"prior of 'x' \(HalfFlat\) is improper"),
@@ -387,8 +411,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "total_size": (lambda: pm.Normal("z", 0.0, 1.0, observed=Y, total_size=9), "'z' has a minibatch or a total_size"),
     "no_jax": (
-        lambda: pm.ExGaussian("x", mu=0.0, sigma=1.0, nu=2.0),
-        r"cannot compile the density of 'x' \(ExGaussian\) to JAX",
+        lambda: pm.CustomDist("x", pm.Normal("z"), logp=lambda value, z: WithoutJax()(z - value), observed=Y),
+        r"cannot compile the density of 'x' \(CustomDist.*\) to JAX",
     ),
 }
 

@@ -27,6 +27,7 @@ from pymc.logprob.transforms import ChainedTransform, CircularTransform, Transfo
 from pymc.model.transform.conditioning import change_value_transforms
 from pymc.model.transform.optimization import freeze_dims_and_data
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pymc.vartypes import discrete_types
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable, equal_computations
@@ -198,7 +199,7 @@ def _check_variables(model: pm.Model) -> None:
                 f"PyMC's density of {rv.name!r} ({_kind(rv)}) is not normalised, so that the evidence would be wrong. "
                 f"Use {INSTEAD_OF[type(op)]}."
             )
-        if rv.dtype in pm.discrete_types:
+        if rv.dtype in discrete_types:
             raise ValueError(
                 f"{rv.name!r} ({_kind(rv)}) is a discrete variable: marginalise it, that is, sum over its values, "
                 "by pm.Mixture or by marginalize of pymc_extras."
@@ -350,8 +351,9 @@ def _ordered(transform: Transform | None) -> Ordered | None:
 
 def _prior_draws(model: pm.Model) -> tuple[Callable[[Array], Array], list[tuple[int, ...]]]:
     """Make `sample_prior`, and the shapes of the variables on the real line."""
-    data = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
-    draws = clone_replace([_unconstrained(model, rv) for rv in model.free_RVs], data)
+    instead = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    instead |= {rv: _lkj_draw(rv) for rv in model.free_RVs if isinstance(rv.owner.op, _LKJCholeskyCovRV)}
+    draws = clone_replace([_unconstrained(model, rv) for rv in model.free_RVs], instead)
     generators = [variable for variable in graph_inputs(draws) if isinstance(variable.type, RandomType)]
     inputs = [generator.type() for generator in generators]
     try:
@@ -430,13 +432,31 @@ def _lkj_constant(n: int, eta: float) -> float:
     """Correct the constant of PyMC's LKJCholeskyCov, in which PyMC 5 adds the logarithm of the integral.
 
     The density of the correlations is det(R)^(eta - 1) over its integral. At the identity, with Exponential(1) standard
-    deviations, PyMC's log density is n times -1 and its constant.
+    deviations, PyMC's log density is n times -1 and its constant. PyMC 6 has it right, and the correction is zero.
     """
     k = np.arange(1, n)
     log_integral = np.sum(k / 2 * np.log(np.pi) + gammaln(eta + (n - 1 - k) / 2)) - (n - 1) * gammaln(eta + (n - 1) / 2)
     cholesky = pm.LKJCholeskyCov.dist(n=n, eta=eta, sd_dist=pm.Exponential.dist(1.0), compute_corr=False)
     at_identity = _to_jax([], _in_double([pm.logp(cholesky, np.eye(n)[np.tril_indices(n)])]))()[0]
     return float(-log_integral - (at_identity + n))
+
+
+def _lkj_draw(rv: TensorVariable) -> TensorVariable:
+    """Draw the packed Cholesky factor of an LKJ prior from independent partial correlations (the C-vine).
+
+    PyMC 6 draws its rows in a scan, where JAX does not know how long each of them is.
+    """
+    rng, n, eta, sd = rv.owner.inputs
+    n, eta = (get_underlying_scalar_constant_value(parameter).item() for parameter in (n, eta))
+    columns = np.tril_indices(n, -1)[1]
+    shape = eta + (n - 2 - columns) / 2
+    partial = 2 * ptr.beta.make_node(rng, None, shape, shape).outputs[1] - 1
+    rows = [sd[:1]]
+    for k in range(1, n):
+        of_row = partial[k * (k - 1) // 2 :][:k]
+        left = pt.sqrt(pt.concatenate([[1.0], pt.cumprod(1 - of_row**2)]))  # of the row's norm, from each entry on
+        rows.append(sd[k] * left * pt.concatenate([of_row, [1.0]]))
+    return pt.concatenate(rows)
 
 
 # PyTensor has no draws in JAX of these two.
