@@ -86,6 +86,14 @@ def test_the_tail_index_of_log_normal_weights_shows_what_they_are_worth(n: int) 
         assert low < index < high
 
 
+def test_a_heavy_tail_is_a_warning_although_the_weights_look_even() -> None:
+    """Pareto weights without the largest ones, which a run may not have met."""
+    quantile = (np.arange(10, 4000) + 0.5) / 4000
+    (said,) = weight_warnings(-1.3 * np.log(quantile))
+    assert "are worth 123.9 equal ones, the largest makes up 3.4%" in said
+    assert not weight_warnings(-0.7 * np.log(quantile))
+
+
 def test_weights_that_are_even_enough_are_no_warning() -> None:
     rng = np.random.default_rng(6)
     assert not weight_warnings(0.5 * rng.standard_normal(1000))
