@@ -18,11 +18,10 @@ import thermint
 from thermint import Draws, Evidence, Model, ladders
 from thermint.inference import paths
 from thermint.kernels.hmc import STEPS
-from thermint.model import evaluate
+from thermint.model import closure_constants, evaluate
+from thermint.model.closure_constants import cheap_to_run
 from thermint.paper import linear, radiata
 from thermint.path.reference import reference_of
-from thermint.runtime import programs
-from thermint.runtime.programs import cheap_to_run
 from thermint.sampling import population, sampler
 from thermint.search import scout as scouting
 from thermint.search.scout import Chains
@@ -80,7 +79,9 @@ def test_pilots_and_the_first_round_are_one_program(monkeypatch: pytest.MonkeyPa
     d, draws = 1 + sampler.MALA_UP_TO, 200
     model = normal(np.eye(d), np.ones(d), 0.5, np.eye(d)).model
     evaluations = draws * 4 * scouting.RUNGS[0]
-    monkeypatch.setattr(programs, "BRIEF", 2 * evaluations * (programs._work(model.log_likelihood, d) + 10 * d**2))
+    monkeypatch.setattr(
+        closure_constants, "BRIEF", 2 * evaluations * (closure_constants._work(model.log_likelihood, d) + 10 * d**2)
+    )
     assert cheap_to_run(model, evaluations)
     assert not cheap_to_run(model, evaluations * STEPS)
     levels = []

@@ -19,6 +19,7 @@ from targets import SKEWED_2, normal
 import thermint
 from benchmarks.kills import same, survive
 from thermint import Evidence
+from thermint.inference import checkpoint
 from thermint.runtime import journal, store
 from thermint.runtime.journal import ChangedError, Journal
 from thermint.runtime.progress import Progress
@@ -140,7 +141,7 @@ def test_another_model_or_version_is_refused(finished: Path, monkeypatch: pytest
     options = OPTIONS | {"reference": "prior", "ladder": 5, "checkpoint": finished}
     with pytest.raises(ChangedError, match="model, log_likelihood at two draws of the prior, 0 was"):
         thermint.evidence(normal(np.eye(2), [1.0, 0.0], 1.0, np.eye(2)).model, **options)
-    monkeypatch.setattr(journal, "version", lambda package: "99.0")
+    monkeypatch.setattr(checkpoint, "version", lambda package: "99.0")
     with pytest.raises(ChangedError, match=r"thermint was '.*' and is '99\.0'"):
         thermint.evidence(SKEWED_2.model, **options)
 
@@ -198,7 +199,7 @@ def interrupt_after(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Press Ctrl-C after so many batches of draws."""
     seen = 0
 
-    def drawn(self: Progress, kept: Any) -> None:
+    def drawn(self: Progress, *_: Any) -> None:
         nonlocal seen
         seen += 1
         if seen == batches:
@@ -233,7 +234,7 @@ def test_ctrl_c_before_there_is_an_answer(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_the_second_ctrl_c_is_pythons_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn(self: Progress, kept: Any) -> None:
+    def drawn(self: Progress, *_: Any) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 

@@ -292,7 +292,7 @@ def paper(
 def run(model: str, options: dict[str, Any], checkpoint: Path | None) -> Evidence:
     """Compute an evidence."""
     import thermint
-    from thermint.runtime.journal import Checkpoint
+    from thermint.inference.checkpoint import Checkpoint
 
     saved = Checkpoint(checkpoint, model) if checkpoint else None
     return thermint.evidence(loading.load_model(model), checkpoint=saved, **options)

@@ -11,6 +11,7 @@ from thermint.control.basis import mixture_features, size
 from thermint.model.draws import Draws, at_rung
 from thermint.path.coordinates import RungMoments
 from thermint.runtime.linalg import one_thread
+from thermint.runtime.store import storable
 
 # Exponents of this size mean that neighbouring rungs have nothing in common; their squares are still finite.
 LARGEST_EXPONENT = 300.0
@@ -18,6 +19,7 @@ SPARING = 4  # one in so many draws shows how heavy the features' tails are
 TARGETS = 4  # y = (g - centre) / spread, y^2, and the bridges to the rungs above and below
 
 
+@storable
 class Gram(NamedTuple):
     """First moments per batch and second moments per fold of the vector [1, y, y^2, up, down, features].
 

@@ -13,6 +13,7 @@ from thermint.model.draws import Draws
 from thermint.model.options import require_whole
 from thermint.path.coordinates import RungMoments
 from thermint.path.quadrature import RULES
+from thermint.runtime.store import storable
 
 LONGEST_CHUNK = 250  # draws of one population and rung that are held at a time
 LARGEST_CHUNK = 2**26  # bytes, of all populations and rungs
@@ -24,6 +25,7 @@ MOST_FEATURES = 1500  # that "auto" tries: solving for more takes longer than mo
 FOLDS = 5
 
 
+@storable
 @dataclass(frozen=True)
 class Plan:
     """The numbers behind an estimate, fixed before the first draw."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,6 +9,7 @@ from scipy import special
 
 from thermint.path.coordinates import RungMoments
 from thermint.path.ladders import Ladder
+from thermint.sampling.swaps import swap_rates as swap_rates
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,12 +19,6 @@ NARROW = 3.0
 FEWEST_TAIL = 100  # draws that show a tail
 FEWEST_TRIPS = 5
 FEW = 0.1  # of moves, or of swaps, that are accepted
-
-
-def prepare() -> None:
-    """Import arviz-stats aside, which takes a third of a second, while the first programs are compiled and run."""
-    if "arviz_stats" not in sys.modules:
-        Thread(target=import_module, args=("arviz_stats.base",), daemon=True).start()
 
 
 def convergence(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -46,12 +38,6 @@ def convergence(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         ess[moves] = array_stats.ess(chains, chain_axis=1, draw_axis=2, method="mean")
         r_hat[moves] = array_stats.rhat(halves, chain_axis=1, draw_axis=2, method="identity")
     return ess, r_hat
-
-
-def swap_rates(g: np.ndarray, ladder: Ladder) -> np.ndarray:
-    """Mean acceptance probability of a swap with the next rung, [rung]; NaN for the last."""
-    log_ratio = np.diff(ladder) * (g[..., :-1] - g[..., 1:])
-    return np.append(np.exp(np.minimum(log_ratio, 0.0)).mean(axis=(0, 1)), np.nan)
 
 
 class Tail(NamedTuple):

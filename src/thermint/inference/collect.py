@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ from thermint.model.result import Posterior
 from thermint.path.coordinates import RungMoments, rung_moments
 from thermint.path.ladders import Ladder
 from thermint.runtime.session import Session
+from thermint.runtime.store import storable
 from thermint.sampling.sampler import Sampler, SamplerState
 
 MOST_LOCATED = 4000  # draws whose positions are kept, of all rungs and populations
@@ -23,6 +26,7 @@ MOST_POSTERIOR = 4000  # draws of the last rung whose positions are kept, of all
 MOST_LARGE = 4000  # draws of each rung of which it is kept how large their features are
 
 
+@storable
 class Moves(NamedTuple):
     """What became of the moves of a batch of draws, averaged."""
 
@@ -46,6 +50,7 @@ class PathSummary(NamedTuple):
     draws: Draws | None = None  # all of them, if asked for
 
 
+@storable
 class RunAccumulator(NamedTuple):
     """What is kept while a run goes on; lists are of chunks."""
 
@@ -87,6 +92,7 @@ def collect(
     *,
     stage: str = "draws",
     keep_draws: bool = False,
+    describe: Callable[[RunAccumulator], str] = lambda _: "",
 ) -> PathSummary | None:
     """Draw what the plan says.
 
@@ -97,6 +103,7 @@ def collect(
         session: is told of every chunk, remembers those of a run that was interrupted, and may ask to stop.
         stage: its name in the journal.
         keep_draws: keep all draws, of every rung.
+        describe: what to show of the draws so far, where someone watches.
 
     Returns:
         What is kept of the draws; if it was asked to stop, of those in full folds, or None if there are none.
@@ -111,7 +118,7 @@ def collect(
         session.journal.put(stage, kept.joined)
         if not kept.batch:
             kept = kept.joined()
-            session.bar.drawn(kept)
+            session.bar.drawn(kept.drawn, plan.draws, partial(describe, kept))
         if session.stopping and kept.drawn < plan.draws:
             session.journal.write()
             return _full_folds(kept)
@@ -212,3 +219,8 @@ def average(pieces: list[Moves]) -> Moves:
     """Average over chunks of equal length."""
     acceptance, outside, invalid, last_visited_reference = (np.mean(part, axis=0) for part in zip(*pieces, strict=True))
     return Moves(acceptance, outside, float(invalid), last_visited_reference)
+
+
+def kept_bytes(draws: int, populations: int, rungs: int, dimension: int) -> int:
+    """Return what all draws of a run take: position, two gradients and six numbers each."""
+    return draws * populations * rungs * (3 * dimension + 6) * 8

@@ -7,25 +7,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import numpy.typing as npt
 
-from thermint import diagnostics
 from thermint.control.plan import FOLDS, chunk_length, make_plan
 from thermint.estimators.errors import critical_value
+from thermint.inference.checkpoint import Checkpoint, open_journal
 from thermint.inference.collect import run_of
 from thermint.inference.paths import OutOfBudgetError, Paths, rule_of, warned
 from thermint.inference.summary import DISAGREEMENT, METHODS, summarise
 from thermint.interop.callback import reraise_user_error
 from thermint.kernels import Kernel
-from thermint.model.draws import Draws, check_draws, concatenate
+from thermint.model.draws import Draws, concatenate
 from thermint.model.options import require_kernel, require_positive, require_whole
 from thermint.model.result import Evidence, plus_minus
 from thermint.path import ladders
 from thermint.path.ladders import Ladder, as_ladder
 from thermint.runtime import keys
 from thermint.runtime.devices import device_layout, peers
-from thermint.runtime.journal import Checkpoint, open_journal
 from thermint.runtime.progress import Progress
 from thermint.runtime.session import Session
 from thermint.runtime.setup import require_float64
@@ -132,6 +132,35 @@ def estimate(
     return replace(result, posterior=made.posterior)
 
 
+def check_draws(draws: Draws) -> Draws:
+    """Return the draws as float64 arrays, or say which field is wrong.
+
+    Raises:
+        ValueError: shapes that do not fit each other, a bad ladder, or values that are not finite.
+    """
+    if not isinstance(draws, Draws):
+        raise TypeError(f"draws must be a thermint.Draws, not {type(draws).__name__}.")
+    ladder = as_ladder(draws.ladder)
+    draws = jax.tree.map(lambda a: np.asarray(a, dtype=np.float64), draws)
+    if draws.position.ndim != 4:
+        raise ValueError(f"position must have axes [population, draw, rung, d]; it has shape {draws.position.shape}.")
+    for name, array in draws._series().items():
+        expected = draws.position.shape[: 4 if "grad" in name or name == "position" else 3]
+        if array.shape != expected:
+            raise ValueError(
+                f"{name} has shape {array.shape}; with position {draws.position.shape} it must be {expected}."
+            )
+        if name != "acceptance" and not np.all(np.isfinite(array)):
+            population, draw, rung = np.argwhere(~np.isfinite(array))[0][:3]
+            raise ValueError(
+                f"{name} is not finite at population {population}, draw {draw}, rung {rung}. Draws must lie where the "
+                "posterior density is positive; leave out others and say so in `outside`."
+            )
+    if draws.position.shape[2] != len(ladder):
+        raise ValueError(f"ladder has {len(ladder)} rungs but the draws have {draws.position.shape[2]}.")
+    return draws._replace(ladder=ladder)
+
+
 @reraise_user_error()
 def evidence(
     model: Any,
@@ -196,7 +225,6 @@ def evidence(
     """
     if reference not in ("auto", "prior", "fitted"):
         raise ValueError(f'reference = {reference!r}: it must be "auto", "prior" or "fitted".')
-    diagnostics.prepare()
     model = checked_model(model)
     require_kernel(kernel)
     require_whole("seed", seed, at_least=0)
@@ -233,7 +261,7 @@ def evidence(
         "max_seconds": max_seconds,
     }
     journal = open_journal(checkpoint, model, {"reference": reference, **options}, budget)
-    session = Session(Progress(progress, target_error), journal)
+    session = Session(Progress(progress), journal)
     paths = Paths(model=model, session=session, **options, **budget)
     paths.plan(given, draws)  # options that cannot work are refused now, not after the search for the posterior
     with session, peers(journal.path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -12,9 +13,11 @@ import numpy as np
 
 from thermint import diagnostics
 from thermint.control.plan import FOLDS, Plan, batched, chunk_length, make_plan
-from thermint.inference.collect import PathSummary, RunAccumulator, collect
+from thermint.inference.collect import PathSummary, RunAccumulator, collect, kept_bytes
+from thermint.inference.messages import draws_so_far, round_done
 from thermint.inference.summary import summarise
 from thermint.kernels import Kernel, mala
+from thermint.model.closure_constants import cheap_to_run
 from thermint.model.draws import Draws, ScoredDraws
 from thermint.model.model import Model
 from thermint.model.options import name_of
@@ -25,9 +28,10 @@ from thermint.path.ladders import Ladder
 from thermint.path.quadrature import RULES
 from thermint.runtime import keys
 from thermint.runtime.devices import broadcast_scalar
-from thermint.runtime.memory import free, kept_bytes, printed
-from thermint.runtime.programs import cheap_to_run, jit
+from thermint.runtime.memory import free, printed
+from thermint.runtime.programs import jit
 from thermint.runtime.session import Session
+from thermint.runtime.store import storable
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.population import Swap
 from thermint.sampling.sampler import Sampler, SamplerState, default_kernel, make_sampler
@@ -53,6 +57,7 @@ class OutOfBudgetError(ValueError):
     """More evaluations are needed than allowed."""
 
 
+@storable
 class RoundResult(NamedTuple):
     """What a round leaves behind: an answer, and what the next one starts from."""
 
@@ -209,9 +214,14 @@ class Paths:
             plan = kept.plan if kept else begun.plan
             self._check_memory(begun)
             self.session.bar.phase("sampling")
-            self.session.bar.spent = begun.spent
             made = collect(
-                begun.sampler, begun.frame, plan, self.session, stage=f"{path} draws", keep_draws=self.keep_draws
+                begun.sampler,
+                begun.frame,
+                plan,
+                self.session,
+                stage=f"{path} draws",
+                keep_draws=self.keep_draws,
+                describe=partial(draws_so_far, spent=begun.spent, target=self.target_error),
             )
             if made is None or made.plan.draws < plan.draws:
                 return self._interrupted(done, made, begun, plan)
@@ -219,7 +229,7 @@ class Paths:
             journal.forget(f"{path} draws")
             journal.put(f"{path} round", done)
             journal.write()
-            self.session.bar.round(done.number, done.result)
+            self.session.bar.round(round_done(done.number, done.result, self.target_error))
 
     def _done(self, previous: RoundResult | None, made: PathSummary, begun: RoundSetup) -> RoundResult:
         """Turn the draws of a round into an answer."""

@@ -30,6 +30,9 @@ MANY = 4096  # points; more are never evaluated at once
 LAPACK = {"cholesky", "triangular_solve", "lu", "eigh", "eig", "svd", "geqrf", "geqp3", "householder_product", "schur"}
 LIVE = 4  # results as large as the largest that are needed at once, gradient included: measured 3 for logistic models
 
+BRIEF = 1e8  # numbers that a program computes; beyond it, to optimise takes less time than it saves
+USUAL = 25_000  # evaluations, of the scout and of the default call
+
 
 def lift_constants(model: Model) -> Model:
     """Make a model ready for data of any size; small ones stay as they are."""
@@ -68,9 +71,24 @@ def _lift(function: Callable[[Array], Any], theta: jax.ShapeDtypeStruct) -> tupl
     return Partial(with_arguments, [jnp.asarray(c) for c in closed.consts]), largest, lapack
 
 
-def work(function: Callable[[Array], Any], theta: jax.ShapeDtypeStruct) -> float:
+def cheap_to_run(model: Model, evaluations: int = USUAL) -> bool:
+    """Say whether so many evaluations of a model take less time than to optimise the program that makes them."""
+    function: Any = model.log_likelihood
+    if isinstance(function, Partial):
+        known = next((argument for argument in function.args if isinstance(argument, Model)), None)
+        if known is not None:
+            return cheap_to_run(known, evaluations)
+        if function.args:
+            return False  # it is bound to much data
+        function = function.func
+    d = model.dimension
+    return evaluations * (_work(function, d) + 10 * d**2) < BRIEF  # the kernel's own work, too
+
+
+@lru_cache(maxsize=64)
+def _work(function: Callable[..., Any], dimension: int) -> float:
     """Count the numbers that a function computes, the loops in it aside; infinite if it has any."""
-    equations = list(_equations(jax.make_jaxpr(function)(theta).jaxpr))
+    equations = list(_equations(jax.make_jaxpr(function)(jax.ShapeDtypeStruct((dimension,), jnp.float64)).jaxpr))
     if any(equation.primitive.name in ("while", "scan", "pure_callback") for equation in equations):
         return np.inf
     return sum(map(_size, equations)) / 8

@@ -8,11 +8,12 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from thermint.path.ladders import as_ladder
+from thermint.runtime.store import storable
 
 Array = jax.Array | npt.NDArray[np.float64]
 
 
+@storable
 class Draws(NamedTuple):
     """Draws from every power posterior of a ladder, by thermint's sampler or any other.
 
@@ -79,6 +80,7 @@ def at_rung(draws: Draws, rung: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
     return position, g, prior_slope + float(draws.ladder[rung]) * slope
 
 
+@storable
 class ScoredDraws(NamedTuple):
     """Draws with their places."""
 
@@ -96,32 +98,3 @@ def scored_draws(draws: Draws) -> ScoredDraws:
 def join(pieces: list[ScoredDraws]) -> ScoredDraws:
     """Join along the draw axis."""
     return ScoredDraws(*(np.concatenate(parts, axis=1) for parts in zip(*pieces, strict=True)))
-
-
-def check_draws(draws: Draws) -> Draws:
-    """Return the draws as float64 arrays, or say which field is wrong.
-
-    Raises:
-        ValueError: shapes that do not fit each other, a bad ladder, or values that are not finite.
-    """
-    if not isinstance(draws, Draws):
-        raise TypeError(f"draws must be a thermint.Draws, not {type(draws).__name__}.")
-    ladder = as_ladder(draws.ladder)
-    draws = jax.tree.map(lambda a: np.asarray(a, dtype=np.float64), draws)
-    if draws.position.ndim != 4:
-        raise ValueError(f"position must have axes [population, draw, rung, d]; it has shape {draws.position.shape}.")
-    for name, array in draws._series().items():
-        expected = draws.position.shape[: 4 if "grad" in name or name == "position" else 3]
-        if array.shape != expected:
-            raise ValueError(
-                f"{name} has shape {array.shape}; with position {draws.position.shape} it must be {expected}."
-            )
-        if name != "acceptance" and not np.all(np.isfinite(array)):
-            population, draw, rung = np.argwhere(~np.isfinite(array))[0][:3]
-            raise ValueError(
-                f"{name} is not finite at population {population}, draw {draw}, rung {rung}. Draws must lie where the "
-                "posterior density is positive; leave out others and say so in `outside`."
-            )
-    if draws.position.shape[2] != len(ladder):
-        raise ValueError(f"ladder has {len(ladder)} rungs but the draws have {draws.position.shape[2]}.")
-    return draws._replace(ladder=ladder)

@@ -11,10 +11,12 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from thermint.model.model import Model
+from thermint.runtime.store import storable
 
 LOWEST = -1e100  # log likelihood; below it the likelihood counts as zero
 
 
+@storable
 class Evaluation(NamedTuple):
     """Everything the samplers and estimators need to know of one point (or, with leading axes, of many).
 

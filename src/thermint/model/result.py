@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from thermint.runtime import store
+
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from thermint.report.plots import Plots
 
 
+@store.storable
 class Posterior(NamedTuple):
     """Draws from the posterior, thinned."""
 
@@ -25,6 +28,7 @@ class Posterior(NamedTuple):
     acceptance: np.ndarray | None = None  # likewise, if known
 
 
+@store.storable
 @dataclass(frozen=True)
 class Evidence:
     """A log evidence with its error budget.
@@ -80,8 +84,6 @@ class Evidence:
 
     def save(self, path: str | Path) -> None:
         """Write the whole result to a file that `load` reads; a ZIP of NumPy arrays, see `runtime.store`."""
-        from thermint.runtime import store
-
         store.write(Path(path), self)
 
     @staticmethod
@@ -91,8 +93,6 @@ class Evidence:
         Raises:
             ValueError: the file is damaged, or something else.
         """
-        from thermint.runtime import store
-
         result = store.read(Path(path))
         if not isinstance(result, Evidence):
             raise store.DamagedError(f"{path} is a file of thermint's, but not a result.")

@@ -12,8 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from thermint.model.draws import Draws
+from thermint.runtime.store import storable
 
 
+@storable
 class RungMoments(NamedTuple):
     """Moments of every rung; where a posterior has several modes, of each of several components."""
 

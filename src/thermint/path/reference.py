@@ -23,6 +23,7 @@ from thermint.model.evaluation import Evaluation
 from thermint.model.model import Model
 from thermint.path.coordinates import moments
 from thermint.runtime.linalg import one_thread
+from thermint.runtime.store import storable
 
 MOST_COMPONENTS = 8
 MOST_DRAWS = 4000  # that a fit looks at
@@ -44,6 +45,7 @@ EM_TOL = 1e-3  # nats a draw, where they end
     data_fields=["log_weight", "mean", "factor", "whitening", "tail", "log_height"],
     meta_fields=[],
 )
+@storable
 @dataclass(frozen=True)
 class Mixture:
     """A mixture of normals or Student-t's; one compiled program serves both."""

@@ -1,14 +1,9 @@
-"""How much memory there is, and how much draws take."""
+"""How much memory is left."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-
-
-def kept_bytes(draws: int, populations: int, rungs: int, dimension: int) -> int:
-    """Return what all draws of a run take: position, two gradients and six numbers each."""
-    return draws * populations * rungs * (3 * dimension + 6) * 8
 
 
 def free() -> float:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thermint.runtime.devices import is_first
-
-if TYPE_CHECKING:
-    from thermint.inference.collect import RunAccumulator
-    from thermint.model.result import Evidence
 
 
 class Progress:
@@ -19,12 +16,9 @@ class Progress:
     Args:
         show: True shows a bar, False nothing; None shows a bar in a terminal or a notebook, and elsewhere a line for
             every round.
-        target: standard error to reach, if any.
     """
 
-    def __init__(self, show: bool | None, target: float | None = None) -> None:
-        self.spent = 0  # evaluations before the sampler that is at work
-        self._target = target
+    def __init__(self, show: bool | None) -> None:
         self._bar: Any = None
         self._lines = False
         self._phase = ""
@@ -76,32 +70,15 @@ class Progress:
         """Say how far a phase is whose end is not known."""
         self._update(description=f"{self._phase}, {iteration} iterations")
 
-    def drawn(self, kept: RunAccumulator) -> None:
-        """Say how far the draws of a round are, what they look like and what answer they give."""
+    def drawn(self, done: int, planned: int, describe: Callable[[], str]) -> None:
+        """Say how far the draws of a round are, and how they look; ``describe`` is called only if there is a bar."""
         if self._bar:
-            from thermint.diagnostics import health
-            from thermint.inference.summary import interim_estimate
+            self._update(description=self._phase, completed=done, total=planned, said=describe())
 
-            run = kept.summary()
-            answer = interim_estimate(run)
-            said = [
-                f"{answer}{self._aim()}" if answer else "",
-                health(run.g, run.ladder, [batch.acceptance for batch in run.moves]),
-                f"{self.spent + kept.place.evaluations:,} evaluations",
-            ]
-            shown = ", ".join(part for part in said if part)
-            self._update(description=self._phase, completed=kept.drawn, total=kept.plan.draws, said=shown)
-
-    def round(self, number: int, result: Evidence) -> None:
-        """Report a round that is done."""
+    def round(self, message: str) -> None:
+        """Report a round that is done, where there is no bar."""
         if self._lines:
-            from thermint.model.result import plus_minus
-
-            answer = plus_minus(result.log_evidence, result.standard_error)
-            self.say(
-                f"round {number}: log evidence {answer}{self._aim()}, {result.evaluations:,} evaluations, "
-                f"{result.seconds:.0f} s"
-            )
+            self.say(message)
 
     def say(self, message: str) -> None:
         """Print a line, above the bar if there is one."""
@@ -109,9 +86,6 @@ class Progress:
             self._bar.console.print(f"thermint: {message}", highlight=False, markup=False)
         elif self._lines:
             print(f"thermint: {message}", file=sys.stderr, flush=True)
-
-    def _aim(self) -> str:
-        return f" (target ± {self._target:g})" if self._target else ""
 
     def _update(self, **changes: Any) -> None:
         if self._bar:

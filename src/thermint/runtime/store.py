@@ -2,8 +2,8 @@
 
 The file is NumPy's ``.npz``, a ZIP of arrays that any tool reads, and after it a line with its SHA-256. One file, not a
 folder of them, so that replacing it is one step for the file system: there is always an old state or a new one, never
-half of each. The first array, ``tree``, is JSON: how the others make up the value. Only the kinds of values that are
-listed here come out of a file; there is no pickle in it.
+half of each. The first array, ``tree``, is JSON: how the others make up the value. Reading builds only plain values,
+arrays, tables and the classes marked by `storable`; there is no pickle in a file.
 """
 
 from __future__ import annotations
@@ -14,55 +14,33 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
+T = TypeVar("T")
+
 MARK = b"\nthermint sha256 "
+_KINDS: dict[str, type] = {}  # the classes that may be in a file, by name
 
 
 class DamagedError(ValueError):
     """A file that is not, or not any more, what thermint wrote."""
 
 
-@cache
-def _kinds() -> dict[str, type]:
-    """Return the classes that may be in a file, by name."""
-    from thermint.control.gram import Gram
-    from thermint.control.plan import Plan
-    from thermint.inference.collect import Moves, RunAccumulator
-    from thermint.inference.paths import RoundResult
-    from thermint.model.draws import Draws, ScoredDraws
-    from thermint.model.evaluation import Evaluation
-    from thermint.model.result import Evidence, Posterior
-    from thermint.path.coordinates import RungMoments
-    from thermint.path.reference import Mixture
-    from thermint.sampling.population import Population
-    from thermint.sampling.sampler import SamplerState
-    from thermint.search.scout import Chains, FittedPath, Scout
+def storable(kind: type[T]) -> type[T]:
+    """Allow values of a NamedTuple or dataclass in files, under the name of the class.
 
-    kinds = (
-        *(
-            Chains,
-            Draws,
-            Evaluation,
-            Evidence,
-            RungMoments,
-            Gram,
-            RunAccumulator,
-            ScoredDraws,
-            Mixture,
-            Moves,
-            SamplerState,
-            Plan,
-            Population,
-        ),
-        *(Posterior, RoundResult, Scout, FittedPath),
-    )
-    return {kind.__name__: kind for kind in kinds}
+    Raises:
+        ValueError: another class has this name.
+    """
+    known = _KINDS.setdefault(kind.__name__, kind)
+    if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise ValueError(f"{kind} cannot be stored: {known} has the same name.")
+    _KINDS[kind.__name__] = kind
+    return kind
 
 
 def write(path: Path, value: Any) -> None:
@@ -142,7 +120,7 @@ def _encode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, pd.DataFrame):
         columns = {str(name): column.to_numpy() for name, column in value.reset_index().items()}
         return {"kind": "table", "index": str(value.index.name), "columns": {k: encode(v) for k, v in columns.items()}}
-    if type(value) in _kinds().values():
+    if type(value) in _KINDS.values():
         named = {f.name: getattr(value, f.name) for f in fields(value)} if is_dataclass(value) else value._asdict()
         return {"kind": type(value).__name__, "fields": {name: encode(inner) for name, inner in named.items()}}
     if isinstance(value, dict):
@@ -175,4 +153,4 @@ def _decode(tree: Any, arrays: dict[str, np.ndarray]) -> Any:
     }
     if tree["kind"] in plain:
         return plain[tree["kind"]]()
-    return _kinds()[tree["kind"]](**{name: decode(inner) for name, inner in tree["fields"].items()})
+    return _KINDS[tree["kind"]](**{name: decode(inner) for name, inner in tree["fields"].items()})

@@ -14,7 +14,7 @@ from jax import Array
 
 from thermint.kernels import Kernel, Noise, Params
 from thermint.model.checks import check_gradients, check_values, shifts
-from thermint.model.closure_constants import map_points
+from thermint.model.closure_constants import cheap_to_run, map_points
 from thermint.model.draws import Array as AnyArray
 from thermint.model.draws import Draws
 from thermint.model.evaluation import Evaluation, choose, evaluate, impossible, usable
@@ -24,7 +24,8 @@ from thermint.path.ladders import Ladder
 from thermint.path.reference import draw_from, reference_of, relative
 from thermint.runtime.devices import DeviceLayout, allgather, device_layout
 from thermint.runtime.keys import child, children, words
-from thermint.runtime.programs import cheap_to_run, jit
+from thermint.runtime.programs import jit
+from thermint.runtime.store import storable
 from thermint.sampling.noise import noise
 
 Swap = Callable[[Array, Array, Array, Array], Array]
@@ -33,6 +34,7 @@ STARTS = 64  # draws of the prior that chains of a population may start from
 MAX_JUMP_SD = 10.0  # standard deviations of the rung; proposals beyond it say nothing of a border
 
 
+@storable
 class Population(NamedTuple):
     """The state of the sampler. Axes: [population, rung]; populations never see each other."""
 

@@ -23,6 +23,7 @@ from thermint.runtime import keys
 from thermint.runtime.linalg import LARGEST_WRITTEN_OUT
 from thermint.runtime.session import Session
 from thermint.runtime.setup import require_float64
+from thermint.runtime.store import storable
 from thermint.sampling import population as pop
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.population import Chunk, Engine, Population, Rungs
@@ -33,6 +34,7 @@ AHEAD = 2  # chunks that devices are given before they are needed: one to work o
 MALA_UP_TO = 15  # parameters
 
 
+@storable
 class SamplerState(NamedTuple):
     """Where a sampler is, and what its warm-up has settled."""
 

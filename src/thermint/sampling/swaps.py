@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+
+from thermint.path.ladders import Ladder
 
 
 def even_odd(uniform: Array, g: Array, ladder: Array, iteration: Array) -> Array:
@@ -67,3 +70,9 @@ def _exchanged(uniform: Array, g: Array, ladder: Array) -> Array:
 def log_ratio(g: Array, ladder: Array, i: Array, j: Array) -> Array:
     """Log of the Metropolis ratio for exchanging the states of rungs i and j."""
     return (ladder[i] - ladder[j]) * (g[j] - g[i])
+
+
+def swap_rates(g: np.ndarray, ladder: Ladder) -> np.ndarray:
+    """Mean acceptance probability of a swap with the next rung, [rung]; NaN for the last."""
+    log_ratio = np.diff(ladder) * (g[..., :-1] - g[..., 1:])
+    return np.append(np.exp(np.minimum(log_ratio, 0.0)).mean(axis=(0, 1)), np.nan)

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thermint.diagnostics import swap_rates
 from thermint.model.draws import Draws, concatenate
 from thermint.path.coordinates import RungMoments, rung_moments
 from thermint.path.ladders import Ladder, equal_rejection
 from thermint.sampling.population import Population
+from thermint.sampling.swaps import swap_rates
 
 # ``(population, precision_factor, ladder, iteration, gain, stop) -> (population, chunk of draws)``
 Advance = Callable[[Population, np.ndarray, Ladder, int, float, int], tuple[Population, Draws]]

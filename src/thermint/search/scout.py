@@ -16,6 +16,7 @@ from thermint.estimators.errors import batch_error
 from thermint.estimators.mbar import log_mixture, mbar, rule_error
 from thermint.estimators.stepping_stone import bridge
 from thermint.kernels import Kernel, mala, mmala
+from thermint.model.closure_constants import cheap_to_run
 from thermint.model.draws import Draws, ScoredDraws, concatenate, join, scored_draws
 from thermint.model.evaluation import Evaluation, usable
 from thermint.model.evaluation import score as tempered_score
@@ -26,8 +27,8 @@ from thermint.path.ladders import Ladder
 from thermint.path.quadrature import lobatto
 from thermint.path.reference import Mixture, fit, with_reference
 from thermint.runtime import keys
-from thermint.runtime.programs import cheap_to_run
 from thermint.runtime.session import Session
+from thermint.runtime.store import storable
 from thermint.sampling import population as pop
 from thermint.sampling.noise import generator
 from thermint.sampling.options import SamplerOptions
@@ -56,6 +57,7 @@ MOST_REWEIGHTED = 20_000  # values of g that the choice of rungs looks at
 RUNGS = (5, 7, 10, 14, 20)  # numbers of Lobatto rungs to choose from: each is another program to compile
 
 
+@storable
 class Chains(NamedTuple):
     """Draws of the posterior, from short chains that come from everywhere."""
 
@@ -74,6 +76,7 @@ class Chains(NamedTuple):
         return np.abs(self.width * self.score.mean(axis=1)).max(axis=1) < MAX_MEAN_SCORE
 
 
+@storable
 class Scout(NamedTuple):
     """What the short run on the prior path found."""
 
@@ -272,6 +275,7 @@ def drop_transient(chains: Chains) -> np.ndarray:
     return is_stationary | (chains.log_density > np.median(chains.log_density[is_stationary]))
 
 
+@storable
 class FittedPath(NamedTuple):
     """A path that starts close to the posterior."""
 
