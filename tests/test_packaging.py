@@ -46,7 +46,7 @@ def test_wheel_has_types_data_and_licence(dist: Path) -> None:
     (wheel,) = dist.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert {"thermint/py.typed", "thermint/assets/report.css", "thermint/assets/report.js"} <= names
+    assert {"thermint/py.typed", "thermint/report/assets/report.css", "thermint/report/assets/report.js"} <= names
     assert "thermint/examples/pima.py" in names
     assert {f"thermint/paper/data/{name}" for name in DATA} <= names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)

@@ -23,7 +23,7 @@ def draw(problems: list[tuple[str, list[Score]]], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    from thermint.report.plots import CYCLE, PAGE, TEXT
+    from thermint.report.style import CYCLE, PAGE
 
     problems = [problem for problem in problems if problem[1]]
     columns = min(3, max(1, len(problems)))
@@ -46,13 +46,13 @@ def draw(problems: list[tuple[str, list[Score]]], path: Path) -> None:
             )
         ax.set_xscale("log")
         ax.set_yscale("log")
-        ax.set_title(title, fontsize=TEXT)
-        ax.tick_params(labelsize=TEXT - 1)
+        ax.set_title(title, fontsize="small")
+        ax.tick_params(labelsize="x-small")
     for ax in axes.flat[len(problems) :]:
         ax.set_axis_off()
     named = {label: line for ax in axes.flat for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    figure.supxlabel("CPU seconds of a run, compiled", fontsize=TEXT)
-    figure.supylabel("RMSE against the truth, nats", fontsize=TEXT)
-    figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=4, fontsize=TEXT - 1, frameon=False)
+    figure.supxlabel("CPU seconds of a run, compiled", fontsize="small")
+    figure.supylabel("RMSE against the truth, nats", fontsize="small")
+    figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=4, fontsize="x-small", frameon=False)
     figure.savefig(path, dpi=150)
     plt.close(figure)

@@ -13,7 +13,7 @@ import pytest
 import thermint
 from thermint import Evidence
 from thermint.control import basis
-from thermint.report import plots
+from thermint.report import plots, style
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -113,7 +113,7 @@ def test_axes_go_in_and_out(name, kind, request):
     assert ax.get_xlabel()
     own = getattr(plots, name)(result)
     assert own.figure is not figure
-    assert own.figure.get_figwidth() == plots.COLUMN
+    assert own.figure.get_figwidth() == style.COLUMN
     own.figure.canvas.draw()
 
 
@@ -132,7 +132,7 @@ def test_traces_and_ranks(fitted):
     counts = np.array([patch.get_data().values for patch in axes[0, 1].patches])
     draws = fitted.trace.shape[1]
     np.testing.assert_array_equal(counts.sum(axis=1), draws)  # each population has all its ranks
-    np.testing.assert_allclose(counts.sum(axis=0), len(fitted.trace) * draws / plots.BINS, atol=1)  # and all are level
+    np.testing.assert_allclose(counts.sum(axis=0), len(fitted.trace) * draws / counts.shape[1], atol=1)  # all are level
     with pytest.raises(ValueError, match="there is no rung 99"):
         fitted.plot.traces(rungs=[99])
 
@@ -142,7 +142,7 @@ def test_a_population_that_does_not_mix_shows_in_its_ranks(fitted):
     stuck[0] += 100.0
     axes = replace(fitted, trace=stuck).plot.traces(rungs=[1])
     counts = axes[0, 1].patches[0].get_data().values
-    assert counts[: plots.BINS // 2].sum() == 0
+    assert counts[: len(counts) // 2].sum() == 0
 
 
 def test_the_overview_has_a_title_with_the_answer(fitted):

@@ -1,6 +1,6 @@
-"""Figures as SVG that lives inside a page and takes on its colours, light or dark.
+"""Figures as SVG inside a page, in the colours of the page, light or dark.
 
-Two kinds: the integrand, drawn here so that each rung can be pointed at, and the plots of `thermint.plots`.
+There are two kinds: the integrand, whose rungs answer to the pointer, and the plots of `thermint.plots`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ import numpy as np
 import pandas as pd
 
 from thermint.model.result import Evidence
-from thermint.report import plots
+from thermint.report import style
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 74, 12, 12, 44  # margins
-WANTED_TICKS = 5
-CLUSTERED_TICKS = (0, 1e-4, 0.01, 0.1, 0.5, 1)
+TICKS = 5  # about so many on the vertical axis: every 50 units, four times the height of their text
 INK = "#010203"  # stands for the colour of the text
 # Colours of the plots, by the names that the style sheet gives them.
 COLOURS = {
     INK: "currentColor",
     "#000000": "currentColor",
-    plots.BLUE.lower(): "var(--blue)",
-    plots.ORANGE.lower(): "var(--orange)",
-    plots.GREEN.lower(): "var(--green)",
-    plots.GREY.lower(): "var(--grey)",
+    style.BLUE.lower(): "var(--blue)",
+    style.ORANGE.lower(): "var(--orange)",
+    style.GREEN.lower(): "var(--green)",
+    style.GREY.lower(): "var(--grey)",
 }
 INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
 
@@ -48,11 +47,11 @@ def bar(shares: Sequence[float], label: str) -> str:
 
 
 def integrand(result: Evidence, described: Sequence[str]) -> str:
-    """Draw E_t[g] as `plots.integrand` does, with an element for every rung that can be pointed at.
+    """Draw E_t[g] as `plots.integrand` does, with an element for every rung that answers to the pointer.
 
     Args:
         result: the answer; its table of rungs may lack errors and plain averages.
-        described: what is said of each rung.
+        described: a description of each rung.
 
     Returns:
         The SVG; "" if there is nothing to draw.
@@ -60,19 +59,19 @@ def integrand(result: Evidence, described: Sequence[str]) -> str:
     rungs = result.rungs
     if not {"t", "mean"} <= set(rungs) or not np.isfinite(rungs["mean"]).any():
         return ""
-    table = rungs.assign(number=np.arange(len(rungs)))[np.isfinite(rungs["mean"])]
+    numbers = np.flatnonzero(np.isfinite(rungs["mean"])).tolist()
+    table = rungs.iloc[numbers]
     t, mean = table["t"].to_numpy(), table["mean"].to_numpy()
     error = _column(table, "error")
     plain, plain_error = _column(table, "plain_mean", np.nan), _column(table, "plain_error")
-    fine, curve = plots.curve(result, t, mean)
+    fine, curve = style.curve(result, t, mean)
     band = 2 * np.interp(fine, t, error)
 
-    both = (*_around(curve, band), *_around(mean, 2 * error), *_around(plain, 2 * plain_error))
-    values = np.concatenate(both)
-    room = 0.04 * max(np.nanmax(values) - np.nanmin(values), 1e-9 * np.nanmax(np.abs(values)), 1e-12)
-    low, high = np.nanmin(values) - room, np.nanmax(values) + room
-    ticks = nice_ticks(low, high)
-    power = 0.2 if plots.clustered(t) and t[0] == 0 else 1.0
+    centres, halves = np.concatenate([curve, mean, plain]), np.concatenate([band, 2 * error, 2 * plain_error])
+    low, high = np.nanmin(centres - halves), np.nanmax(centres + halves)
+    room = 0.04 * max(high - low, 1e-9 * max(abs(low), abs(high)), 1e-12)
+    low, high = low - room, high + room
+    power, across = (0.2, style.CLUSTERED_TICKS) if style.clustered(result) else (1.0, [0, 0.25, 0.5, 0.75, 1])
 
     def x(at: np.ndarray) -> np.ndarray:
         return LEFT + 8 + np.asarray(at, dtype=float) ** power * (WIDTH - LEFT - RIGHT - 16)
@@ -80,19 +79,18 @@ def integrand(result: Evidence, described: Sequence[str]) -> str:
     def y(at: np.ndarray) -> np.ndarray:
         return HEIGHT - BOTTOM - (np.asarray(at, dtype=float) - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
-    upper, lower = y(curve + band), y(curve - band)
-    edge = np.concatenate([fine, fine[::-1]]), np.concatenate([upper, lower[::-1]])
+    def bars(value: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, ...]:
+        return x(t), y(value), y(value - 2 * error), y(value + 2 * error)
+
+    edge = np.concatenate([curve + band, (curve - band)[::-1]])
     drawn = [
-        _axes(x, y, CLUSTERED_TICKS if power < 1 else (0, 0.25, 0.5, 0.75, 1), ticks, plots.g_words(result)),
-        f'<path class="band" d="{_path(x(edge[0]), edge[1])}Z"/>',
-        *(_plain(*at) for at in zip(x(t), y(plain), *_ends(y, plain, plain_error), strict=True) if np.isfinite(at[1])),
+        _axes(x, y, across, nice_ticks(low, high), style.g_words(result)),
+        f'<path class="band" d="{_path(x(np.concatenate([fine, fine[::-1]])), y(edge))}Z"/>',
+        *(_plain(*at) for at in zip(*bars(plain, plain_error), strict=True) if np.isfinite(at[1])),
         f'<path class="curve" d="{_path(x(fine), y(curve))}"/>',
-        *(
-            _rung(int(n), described[int(n)], *at)
-            for n, *at in zip(table["number"], x(t), y(mean), *_ends(y, mean, error), strict=True)
-        ),
+        *(_rung(n, described[n], *at) for n, *at in zip(numbers, *bars(mean, error), strict=True)),
     ]
-    label = f"{plots.g_words(result)} against inverse temperature, at {len(t)} rungs"
+    label = f"{style.g_words(result)} against inverse temperature, at {len(t)} rungs"
     return (
         f'<svg class="integrand" role="group" aria-label="{escape(label)}" viewBox="0 0 {WIDTH} {HEIGHT}">'
         f"{''.join(drawn)}</svg>"
@@ -105,20 +103,20 @@ def nice_ticks(low: float, high: float) -> np.ndarray:
     >>> nice_ticks(-259.884, -259.836).round(6).tolist()
     [-259.88, -259.87, -259.86, -259.85, -259.84]
     """
-    raw = (high - low) / WANTED_TICKS
+    raw = (high - low) / TICKS
     unit = 10.0 ** np.floor(np.log10(raw))
     step = unit * min((1, 2, 5, 10), key=lambda times: abs(np.log(times * unit / raw)))
     return np.arange(np.ceil(low / step), np.floor(high / step) + 1) * step
 
 
 def from_matplotlib(draw: Callable[..., object], size: tuple[float, float], label: str, prefix: str) -> str:
-    """Draw with matplotlib, and return SVG that takes on the colours and the font of the page.
+    """Draw with matplotlib, and return SVG in the colours and the font of the page.
 
     Args:
-        draw: is given the figure.
-        size: inches.
-        label: says what is to be seen.
-        prefix: of all ids in the SVG, to keep them apart from those of other figures.
+        draw: function of the figure.
+        size: in inches.
+        label: description, for readers of the screen.
+        prefix: of all ids in the SVG, which must differ from those of other figures.
 
     Raises:
         ImportError: there is no matplotlib.
@@ -127,9 +125,9 @@ def from_matplotlib(draw: Callable[..., object], size: tuple[float, float], labe
     import matplotlib
     from matplotlib.figure import Figure
 
-    style = {"svg.fonttype": "none", "svg.hashsalt": prefix} | dict.fromkeys(INKED, INK)
+    options = {"svg.fonttype": "none", "svg.hashsalt": prefix} | dict.fromkeys(INKED, INK)
     written = io.StringIO()
-    with matplotlib.rc_context(style), warnings.catch_warnings():
+    with matplotlib.rc_context(options), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of letters that matplotlib's own fonts lack: the page has others
         figure = Figure(figsize=size, layout="constrained")
         draw(figure)
@@ -138,7 +136,7 @@ def from_matplotlib(draw: Callable[..., object], size: tuple[float, float], labe
 
 
 def _adopt(svg: str, label: str, prefix: str) -> str:
-    """Turn matplotlib's file into a part of a page: no header, sizes, metadata or style of its own."""
+    """Turn matplotlib's file into a part of a page, without its header, sizes, metadata and style."""
     body = svg[svg.index("<svg") :]
     box = re.search(r'viewBox="([^"]*)"', body)
     assert box is not None
@@ -150,26 +148,16 @@ def _adopt(svg: str, label: str, prefix: str) -> str:
     return f'<svg class="plot" role="img" aria-label="{escape(label)}" viewBox="{box[1]}">{body.strip()}'
 
 
-def _recoloured(style: re.Match[str]) -> str:
-    return re.sub(r"#[0-9a-f]{6}\b", lambda colour: COLOURS.get(colour[0], colour[0]), style[0])
+def _recoloured(match: re.Match[str]) -> str:
+    return re.sub(r"#[0-9a-f]{6}\b", lambda colour: COLOURS.get(colour[0], colour[0]), match[0])
 
 
 def _column(table: pd.DataFrame, name: str, default: float = 0.0) -> np.ndarray:
-    """Return a column, with something else for what is missing."""
+    """Return a column; a default replaces missing values."""
     if name not in table:
         return np.full(len(table), default)
     values = table[name].to_numpy(dtype=float)
     return np.where(np.isfinite(values), values, default)
-
-
-def _around(value: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return value - half, value + half
-
-
-def _ends(y: Callable[[np.ndarray], np.ndarray], value: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return where error bars of two errors end."""
-    low, high = _around(value, 2 * error)
-    return y(low), y(high)
 
 
 def _path(x: np.ndarray, y: np.ndarray) -> str:
@@ -206,7 +194,7 @@ def _plain(x: float, y: float, low: float, high: float) -> str:
 
 
 def _rung(number: int, words: str, x: float, y: float, low: float, high: float) -> str:
-    """Draw a rung: its dot and error bar, a larger one to be hit by a finger, and a guide that shows when it is."""
+    """Draw a rung: dot, error bar, a larger invisible dot for fingers, and a guide line for the current rung."""
     return (
         f'<g class="rung" data-rung="{number}" tabindex="{0 if number == 0 else -1}" role="img" '
         f'aria-label="{escape(words)}"><title>{escape(words)}</title>'

@@ -28,7 +28,7 @@ import pandas as pd
 
 from thermint.inference.compare import COLUMNS, Comparison, compare
 from thermint.model.result import Evidence
-from thermint.report import drawing, plots
+from thermint.report import drawing, plots, style
 from thermint.report import sentences as wording
 from thermint.report.sentences import number, with_error
 
@@ -198,7 +198,7 @@ def _comparison(results: Mapping[str, Evidence], table: pd.DataFrame) -> str:
     drawn = table.set_axis([name.replace("$", r"\$") for name in table.index])  # no formulas
     figure = _figure(
         lambda figure: plots.comparison(drawn, figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))),
-        (plots.PAGE, 0.9 + 0.35 * len(table)),
+        (style.PAGE, 0.9 + 0.35 * len(table)),
         "Log evidences with 95 % intervals, and probabilities of the models.",
         "comparison",
         wide=True,
@@ -300,7 +300,7 @@ def _rungs(i: int, shown: list[list[tuple[str, str]]], level: str) -> str:
 
 def _diagnostics(i: int, result: Evidence, level: str) -> str:
     rows = min(plots.MOST_ROWS, result.trace.shape[2]) if result.trace is not None else 1
-    column, page = (plots.COLUMN, 2.4), (plots.PAGE, 1.2 * rows + 0.4)
+    column, page = (style.COLUMN, 2.4), (style.PAGE, 1.2 * rows + 0.4)
     figures = [
         _figure(
             lambda figure: plots.ratio(result, figure.subplots()),
@@ -324,7 +324,7 @@ def _diagnostics(i: int, result: Evidence, level: str) -> str:
     )
     coefficients = _figure(
         lambda figure: plots.coefficients(result, figure.subplots()),
-        (plots.PAGE, 3.4),
+        (style.PAGE, 3.4),
         "Coefficients of the control variates: rungs across, trial functions down, lowest degree first.",
         f"coefficients-{i}",
         wide=True,
