@@ -158,10 +158,10 @@ def test_bad_targets_and_budgets_are_named(option: str, value: object) -> None:
 def test_a_reference_that_misses_a_mode_is_reported(reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
     original = paths.refine_reference
 
-    def one_sided(model, chains, **options):
+    def one_sided(model, chains, *args, **options):
         left = chains.position[:, -1, 0] < 0
         blind = replace(model, log_likelihood=lambda x: model.log_likelihood(x) - jnp.where(x[0] < 0, 0.0, 1e4))
-        return original(blind, Chains(*(part[left] for part in chains)), **options)
+        return original(blind, Chains(*(part[left] for part in chains)), *args, **options)
 
     monkeypatch.setattr(paths, "refine_reference", one_sided)
     result = thermint.evidence(TWO_MODES, reference=reference, seed=1)
