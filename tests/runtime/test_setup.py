@@ -1,5 +1,8 @@
 """Programs are compiled with options that this version of XLA knows, and once."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import jax
@@ -42,3 +45,20 @@ def test_a_program_is_traced_once_for_each_static_argument():
     assert traced == [2, 3]
     jax.clear_caches()
     assert float(raised(jnp.array(2.0), power=2)) == 4.0
+
+
+def test_another_process_finds_compiled_programs(tmp_path):
+    code = """if True:
+        import jax, thermint
+        events = []
+        jax.monitoring.register_event_listener(lambda event, **_: events.append(event.rpartition("/")[2]))
+        thermint.sample(thermint.paper.linear.model(), ladder=3, draws=10, populations=2)
+        print(events.count("cache_hits"), events.count("cache_misses"))
+        """
+    environment = os.environ | {"THERMINT_CACHE": str(tmp_path)}
+    (hits, misses), (found, compiled) = (
+        map(int, subprocess.check_output([sys.executable, "-c", code], env=environment, text=True).split())
+        for _ in range(2)
+    )
+    assert (hits, compiled) == (0, 0)
+    assert found == misses > 0
