@@ -26,13 +26,49 @@ from targets import INDEFINITE, SKEWED, SKEWED_2, TARGETS, Target, features, nor
 import thermint
 from thermint import Draws, Model
 from thermint.diagnostics import convergence
-from thermint.kernels import Info, Kernel, Noise, Params, hamiltonian, hmc, mala, mmala, random_walk
-from thermint.kernels.base import draw_noise, metropolis
+from thermint.kernels import (
+    Info,
+    Kernel,
+    Noise,
+    Params,
+    barker,
+    hamiltonian,
+    hmc,
+    mala,
+    mmala,
+    random_walk,
+    target_acceptance,
+)
+from thermint.kernels.base import apply, draw_noise, metropolis, traits_of
 from thermint.kernels.hmc import JITTER, LEVELS, STEPS, leapfrog, split
 from thermint.model.evaluation import Evaluation, choose, evaluate, score
 
 ONE_STEP = (mmala, mala, random_walk)
-KERNELS = (*ONE_STEP, hmc)
+
+
+@target_acceptance(0.8, carry=lambda d: d)
+def persistent(
+    noise: Noise,
+    state: Evaluation,
+    t: Array,
+    params: Params,
+    evaluate: Callable[[Array], Evaluation],
+    carry: Array,
+    flaw: Array | None = None,
+) -> tuple[Evaluation, Info]:
+    """Generalised Hamiltonian Monte Carlo (Horowitz, 1991): each step goes on with most of the last one's momentum."""
+    L, L_inverse = params.precision_factor, params.inverse_factor
+    covariance = L_inverse.T @ L_inverse
+    momentum = 0.8 * carry + 0.6 * noise.normal
+    velocity = L_inverse.T @ momentum
+    end, velocity = leapfrog(1, params.step_size, state, velocity, lambda x: covariance @ score(x, t), evaluate)
+    last = L.T @ velocity
+    state, info = metropolis(noise.uniform, state, end, t, (momentum @ momentum - last @ last) / 2)
+    turned = -momentum if flaw is None else has(flaw, "momentum does not turn", momentum, -momentum)
+    return state, info._replace(carry=jnp.where(noise.uniform < info.acceptance, last, turned))
+
+
+KERNELS = (*ONE_STEP, hmc, barker, persistent)
 T = 0.5
 FACTORS = {1: np.array([[1.3]]), 2: np.array([[1.1, 0.0], [-0.6, 1.5]])}  # of the adapted precision; not diagonal
 
@@ -105,50 +141,70 @@ def test_shapes_types_and_evaluations_per_move(kernel: Kernel) -> None:
         calls.append(x)
         return evaluate(SKEWED_2.model, x)
 
-    def move(noise: Noise) -> tuple[Evaluation, Info]:
-        return kernel(noise, state, jnp.asarray(T), params(SKEWED_2, 1.0), counted)
+    def move(chance: Chance) -> tuple[Evaluation, Info]:
+        return apply(kernel, chance.noise, state, jnp.asarray(T), params(SKEWED_2, 1.0), counted, chance.carry)
 
     state = start(SKEWED_2.model, [0.1, -0.4])
-    noise = Noise(jnp.zeros(2), jnp.asarray(0.5))
-    after, info = jax.eval_shape(move, noise)
+    chance = draw_chance(np.random.default_rng(1), (), 2, kernel)
+    after, info = jax.eval_shape(move, chance)
     calls.clear()
     with jax.disable_jit():  # loops are Python's
-        move(noise)
-    assert len(calls) == kernel.evaluations  # type: ignore[attr-defined]
+        move(chance)
+    assert len(calls) == traits_of(kernel).evaluations
     want = jax.eval_shape(lambda: state)
     assert isinstance(after, Evaluation)
     assert after == want
     assert isinstance(info, Info)
     assert info.proposal == want
     assert (info.acceptance.shape, info.acceptance.dtype) == ((), jnp.float64)
-    assert 0 < kernel.target_acceptance < 1  # type: ignore[attr-defined]
+    assert 0 < traits_of(kernel).target_acceptance < 1
+    assert (None if info.carry is None else info.carry.shape) == (None if chance.carry is None else chance.carry.shape)
 
 
 @partial(jax.jit, static_argnames="kernel")
-def moves(noise: Noise, states: Evaluation, values: dict[str, float], *, kernel: Kernel) -> tuple[Evaluation, Info]:
+def moves(chance: Chance, states: Evaluation, values: dict[str, float], *, kernel: Kernel) -> tuple[Evaluation, Info]:
     """Move each of many states once; what is not zero among ``values`` replaces the values of the proposal."""
-    return jax.vmap(lambda noise, state: spoiled_move(noise, state, values, kernel))(noise, states)
+    return jax.vmap(lambda chance, state: spoiled_move(chance, state, values, kernel))(chance, states)
 
 
-def spoiled_move(noise: Noise, state: Evaluation, values: dict[str, float], kernel: Kernel) -> tuple[Evaluation, Info]:
+def spoiled_move(
+    chance: Chance, state: Evaluation, values: dict[str, float], kernel: Kernel
+) -> tuple[Evaluation, Info]:
     def spoiled(x: Array) -> Evaluation:
         good = evaluate(SKEWED_2.model, x)
         return good._replace(**{name: jnp.where(v == 0, getattr(good, name), v) for name, v in values.items()})
 
-    step_size = 0.8 if kernel is hmc else 1.3
-    return kernel(noise, state, jnp.asarray(T), params(SKEWED_2, step_size, kernel), spoiled)
+    now = params(SKEWED_2, 0.8 if kernel is hmc else 1.3, kernel)
+    return apply(kernel, chance.noise, state, jnp.asarray(T), now, spoiled, chance.carry)
 
 
 GOOD = dict.fromkeys(("log_likelihood", "log_prior", "grad_log_likelihood", "grad_log_prior"), 0.0)
 
 
-def noise_of(rng: np.random.Generator, shape: tuple[int, ...], dimension: int) -> Noise:
-    return Noise(jnp.asarray(rng.standard_normal((*shape, dimension))), jnp.asarray(rng.random(shape)))
+class Chance(NamedTuple):
+    """What is random in a move: its noise, and the kernel's own state before it, if there is one."""
+
+    noise: Noise
+    carry: Array | None
 
 
-@pytest.fixture(scope="module")
+def draw_chance(rng: np.random.Generator, shape: tuple[int, ...], dimension: int, kernel: Callable) -> Chance:
+    traits = traits_of(kernel)
+    normals, uniforms = traits.numbers(dimension)
+    numbers = np.concatenate([rng.standard_normal((*shape, normals)), rng.random((*shape, uniforms))], axis=-1)
+    carry = traits.carry(dimension)
+    own = jnp.asarray(rng.standard_normal((*shape, carry))) if carry else None
+    return Chance(traits.noise(jnp.asarray(numbers), dimension), own)
+
+
+@pytest.fixture
+def chance(kernel: Kernel) -> Chance:
+    return draw_chance(np.random.default_rng(2), (2000,), 2, kernel)
+
+
+@pytest.fixture
 def noise() -> Noise:
-    return noise_of(np.random.default_rng(2), (2000,), 2)
+    return draw_chance(np.random.default_rng(2), (2000,), 2, mala).noise
 
 
 @pytest.fixture(scope="module")
@@ -158,11 +214,11 @@ def states() -> Evaluation:
 
 
 @kernels
-def test_moves_under_vmap_and_jit(kernel: Kernel, noise: Noise, states: Evaluation) -> None:
+def test_moves_under_vmap_and_jit(kernel: Kernel, chance: Chance, states: Evaluation) -> None:
     """A vmapped, jitted move is the same as one alone; what is accepted and what is rejected is taken whole."""
-    together = moves(noise, states, GOOD, kernel=kernel)
+    together = moves(chance, states, GOOD, kernel=kernel)
     for i in range(3):
-        alone = spoiled_move(take(noise, i), take(states, i), GOOD, kernel)
+        alone = spoiled_move(take(chance, i), take(states, i), GOOD, kernel)
         jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-9), alone, take(together, i))
 
     after, info = together
@@ -173,8 +229,8 @@ def test_moves_under_vmap_and_jit(kernel: Kernel, noise: Noise, states: Evaluati
 
 
 @kernels
-def test_acceptance_is_the_probability_of_moving(kernel: Kernel, noise: Noise, states: Evaluation) -> None:
-    after, info = moves(noise, states, GOOD, kernel=kernel)
+def test_acceptance_is_the_probability_of_moving(kernel: Kernel, chance: Chance, states: Evaluation) -> None:
+    after, info = moves(chance, states, GOOD, kernel=kernel)
     acceptance = np.asarray(info.acceptance)
     surplus = np.any(np.asarray(after.position != states.position), axis=1) - acceptance
     assert abs(surplus.mean()) < 4.5 * surplus.std() / math.sqrt(len(surplus))
@@ -197,10 +253,10 @@ UNUSABLE_GRADIENT: dict[str, dict[str, float]] = {
 
 
 @kernels
-def test_unusable_proposals_are_never_accepted(kernel: Kernel, noise: Noise, states: Evaluation) -> None:
+def test_unusable_proposals_are_never_accepted(kernel: Kernel, chance: Chance, states: Evaluation) -> None:
     # The random walk never looks at gradients.
     for name, values in (UNUSABLE | UNUSABLE_GRADIENT).items():
-        after, info = moves(noise, states, GOOD | values, kernel=kernel)
+        after, info = moves(chance, states, GOOD | values, kernel=kernel)
         np.testing.assert_array_equal(info.acceptance, 0.0, err_msg=name)
         assert_same(after, states)
 
@@ -232,19 +288,27 @@ def test_noise_is_standard_normal_and_uniform() -> None:
 
 @partial(jax.jit, static_argnames=("kernel", "model"))
 def _move_many(
-    noise: Noise, x: Array, t: Array, params: Params, flaw: Array | None, *, kernel: Callable, model: Model
+    noise: Noise,
+    carry: Array | None,
+    x: Array,
+    t: Array,
+    params: Params,
+    flaw: Array | None,
+    *,
+    kernel: Callable,
+    model: Model,
 ) -> tuple[Array, Array]:
-    move = kernel if flaw is None else partial(kernel, flaw=flaw)
+    move: Any = kernel if flaw is None else partial(kernel, flaw=flaw)
 
-    def step(state: Evaluation, noise: Noise) -> tuple[Evaluation, Array]:
-        state, info = move(noise, state, t, params, partial(evaluate, model))
-        return state, info.acceptance
+    def step(now: tuple[Evaluation, Array | None], noise: Noise) -> tuple[tuple[Evaluation, Array | None], Array]:
+        state, info = apply(move, noise, now[0], t, params, partial(evaluate, model), now[1])
+        return (state, info.carry), info.acceptance
 
-    def chain(noise: Noise, x: Array) -> tuple[Array, Array]:
-        end, acceptance = jax.lax.scan(step, evaluate(model, x), noise)
+    def chain(noise: Noise, carry: Array | None, x: Array) -> tuple[Array, Array]:
+        (end, _), acceptance = jax.lax.scan(step, (evaluate(model, x), carry), noise)
         return end.position, acceptance.mean()
 
-    return jax.vmap(chain)(noise, x)
+    return jax.vmap(chain)(noise, carry, x)
 
 
 def move_many(
@@ -253,8 +317,10 @@ def move_many(
     """Take 20 000 exact draws and move each a few times: positions before [n, d] and after, mean acceptances [n]."""
     rng = np.random.default_rng(0)
     before = target.draw(rng, t, 20_000)
+    noise, carry = draw_chance(rng, (len(before), steps), before.shape[1], kernel)
     after, acceptance = _move_many(
-        noise_of(rng, (len(before), steps), before.shape[1]),
+        noise,
+        None if carry is None else carry[:, 0],
         jnp.asarray(before),
         jnp.asarray(t),
         params(target, step_size, kernel),
@@ -286,6 +352,7 @@ FLAWS = (
     "kinetic energy has the wrong sign",
     "no half step at the end",
     "momentum drawn with another mass",
+    "momentum does not turn",
 )
 
 
@@ -393,11 +460,36 @@ def broken_hmc(
     return broken_metropolis(flaw, noise._replace(uniform=uniform), state, here, t, correction)
 
 
+@target_acceptance(0.57, uniforms=lambda d: d + 1)
+def broken_barker(
+    noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation], *, flaw: Array
+) -> tuple[Evaluation, Info]:
+    """`barker` once more, by the densities of its proposals, with one flaw."""
+    t = has(flaw, "t of a neighbouring rung", 1.4 * t, t)
+
+    def whitened(point: Evaluation) -> Array:
+        return solve_triangular(params.precision_factor, score(point, t), lower=True)
+
+    def log_density(w: Array, slope: Array) -> Array:
+        """Log density of the proposal w, but for that of its size."""
+        return -jnp.sum(jnp.log1p(jnp.exp(-w * slope)))
+
+    z, slope = params.step_size * noise.normal, whitened(state)
+    w = jnp.where(noise.uniform[:-1] < 1 / (1 + jnp.exp(-z * slope)), z, -z)
+    proposal = evaluate(state.position + solve_triangular(params.precision_factor, w, lower=True, trans="T"))
+    sign = has(flaw, "reverse drift has the wrong sign", -1.0, 1.0)
+    correction = log_density(-w, sign * whitened(proposal)) - log_density(w, slope)
+    correction = has(flaw, "no correction", 0.0, correction)
+    return broken_metropolis(flaw, noise._replace(uniform=noise.uniform[-1]), state, proposal, t, correction)
+
+
 TWINS: dict[Kernel, Callable] = {
     mmala: twin_of(mmala),
     mala: twin_of(mala),
     random_walk: broken_walk,
     hmc: broken_hmc,
+    barker: broken_barker,
+    persistent: persistent,
 }
 
 # Kernel, target and a step size for which about half of the moves are accepted.
@@ -408,6 +500,8 @@ CASES = {
     "mala-skewed-2": (mala, SKEWED_2, 1.3),
     "random_walk-skewed": (random_walk, SKEWED, 2.0),
     "hmc-skewed-2": (hmc, SKEWED_2, 0.8),
+    "barker-skewed-2": (barker, SKEWED_2, 1.6),
+    "persistent-skewed-2": (persistent, SKEWED_2, 1.3),
 }
 ANY = FLAWS[1:4]
 BROKEN = {
@@ -430,6 +524,8 @@ BROKEN = {
         "no half step at the end",
         "momentum drawn with another mass",
     ),
+    "barker-skewed-2": (*ANY, "no correction", "reverse drift has the wrong sign"),
+    "persistent-skewed-2": ("momentum does not turn",),
 }
 
 
@@ -594,7 +690,7 @@ def test_one_leapfrog_step_is_a_langevin_move(noise: Noise, states: Evaluation) 
     want = jax.jit(jax.vmap(langevin))(noise._replace(uniform=uniform), states, step_size)
     jax.tree.map(
         partial(np.testing.assert_allclose, rtol=1e-7, atol=1e-9),
-        moves(noise, states, GOOD, kernel=hamiltonian(1)),
+        moves(Chance(noise, None), states, GOOD, kernel=hamiltonian(1)),
         want,
     )
 

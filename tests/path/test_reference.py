@@ -21,7 +21,7 @@ from thermint.model import evaluate
 from thermint.paper import linear
 from thermint.path import reference
 from thermint.path.reference import MARGIN, SMALLEST, WIDENINGS, Mixture, fit, log_density, make_mixture, with_reference
-from thermint.sampling.noise import noise
+from thermint.sampling.noise import Block, noise
 
 log_densities = jax.jit(jax.vmap(log_density, (None, 0)))
 draws_of = jax.jit(jax.vmap(reference.draw, (None, 0)))
@@ -350,7 +350,7 @@ def test_draws_have_the_density(name: str, library: str) -> None:
     if library == "jax":
         x = np.asarray(draws_of(mixture, jax.random.split(jax.random.key(5), 20_000)))
     else:
-        x = reference.draw_from(mixture, noise(jax.random.key(5)[None], 0, 20_000, rungs=1, d=2)[0, :, 0])
+        x = reference.draw_from(mixture, noise(jax.random.key(5)[None], 0, 20_000, Block(1, 2, 2))[0][0, :, 0])
     if mixture.components == 1:
         belongs = np.zeros(len(x), dtype=int)
     else:  # the components are 11 standard deviations apart; those with heavy tails overlap a little

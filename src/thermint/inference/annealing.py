@@ -26,7 +26,7 @@ from thermint.estimators.ais import log_weights, weight_warnings
 from thermint.estimators.stepping_stone import log_mean_exp
 from thermint.interop.callback import reraise_user_error
 from thermint.kernels import Kernel, Noise, Params
-from thermint.kernels.base import draw_noise
+from thermint.kernels.base import apply, draw_noise, traits_of
 from thermint.model.checks import check_values
 from thermint.model.evaluation import Evaluation, evaluate, impossible, usable
 from thermint.model.model import Model
@@ -95,7 +95,7 @@ def anneal(
     require_whole("seed", seed, at_least=0)
     ladder = as_ladder(ladder)
     kernel = kernel or default_kernel(model)
-    if not getattr(kernel, "own_metric", False):
+    if not traits_of(kernel).own_metric:
         model = replace(model, metric=None)  # nobody needs it
     key_pilot, key = keys.children(keys.new(seed), 2)
     options = SamplerOptions(PILOTS, kernel, length=PILOT_CHUNK, schedule=SHORT)
@@ -109,7 +109,7 @@ def anneal(
     made = jax.tree.map(lambda *parts: np.concatenate(parts)[:particles], *pieces)
     check_values(model, made.start)
 
-    cost = (len(ladder) - 2) * getattr(kernel, "evaluations", 1)
+    cost = (len(ladder) - 2) * traits_of(kernel).evaluations
     moves = _moves(made)
     log_weight = log_weights(made.g, ladder)
     log_mean, share = log_mean_exp(log_weight[None])
@@ -157,17 +157,23 @@ def anneal_particles(
         kernel: the move within a rung.
     """
     between = ladder[1:-1], jax.tree.map(lambda a: a[1:-1], params)
+    traits = traits_of(kernel)
+    own = traits.carry(model.dimension)
 
-    def move(state: Evaluation, now: tuple[Noise, Array, Params]) -> tuple[Evaluation, tuple[Array, Array]]:
-        moved, info = kernel(now[0], state, *now[1:], partial(evaluate, model))
+    def move(
+        now: tuple[Evaluation, Array | None], rung: tuple[Noise, Array, Params]
+    ) -> tuple[tuple[Evaluation, Array | None], tuple[Array, Array]]:
+        state, carry = now
+        moved, info = apply(kernel, rung[0], state, *rung[1:], partial(evaluate, model), carry)
         known = usable(info.proposal) | impossible(info.proposal)
-        return moved, (moved.log_likelihood, jnp.where(known, info.acceptance, jnp.nan))
+        return (moved, info.carry), (moved.log_likelihood, jnp.where(known, info.acceptance, jnp.nan))
 
     def one(n: Array) -> AnnealedParticles:
         key_prior, key_noise = jax.random.split(jax.random.fold_in(key, n))
         start = evaluate(model, model.sample_prior(key_prior).astype(float))
-        noise = draw_noise(key_noise, between[0].shape, start.position.size)
-        _, (g, acceptance) = jax.lax.scan(move, start, (noise, *between))
+        noise = draw_noise(key_noise, between[0].shape, start.position.size, traits)
+        carry = jax.random.normal(jax.random.fold_in(key_noise, 1), (own,)) if own else None
+        _, (g, acceptance) = jax.lax.scan(move, (start, carry), (noise, *between))
         return AnnealedParticles(start, jnp.append(start.log_likelihood, g), acceptance)
 
     return jax.vmap(one)(index)

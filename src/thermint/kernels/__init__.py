@@ -11,6 +11,7 @@ with `target_acceptance` to tell the warm-up which acceptance rate suits it, and
 'mmala'
 """
 
+from thermint.kernels.barker import barker
 from thermint.kernels.base import Info, Kernel, Noise, Params, target_acceptance
 from thermint.kernels.hmc import hamiltonian, hmc
 from thermint.kernels.mala import mala
@@ -22,6 +23,7 @@ __all__ = [
     "Kernel",
     "Noise",
     "Params",
+    "barker",
     "hamiltonian",
     "hmc",
     "mala",

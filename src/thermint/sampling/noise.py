@@ -6,6 +6,8 @@ generator that can go to any place of its stream at once), of which each iterati
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from jax import Array
 from scipy.special import ndtri
@@ -15,25 +17,50 @@ from thermint.runtime.keys import words
 WORDS = 4  # numbers that Philox makes at once
 
 
-def noise(keys: Array | np.ndarray, first: int, number: int, *, rungs: int, d: int) -> np.ndarray:
-    """Draw what is random in so many iterations of each population, from the first on.
+class Block(NamedTuple):
+    """Rows of random numbers, each of which starts with the normal ones."""
+
+    rows: int
+    normals: int  # standard normal numbers in each row
+    uniforms: int  # numbers between 0 and 1
+
+    @property
+    def size(self) -> int:
+        """Numbers in all rows."""
+        return self.rows * (self.normals + self.uniforms)
+
+
+def noise(keys: Array | np.ndarray, first: int, number: int, *blocks: Block) -> list[np.ndarray]:
+    """Draw the random numbers of some iterations of each population.
+
+    Args:
+        keys: one for each population.
+        first: number of the first iteration.
+        number: of iterations.
+        blocks: what each iteration needs.
 
     Returns:
-        [population, iteration, rung, d + 2]: d standard normal numbers, and two between 0 and 1.
+        For each block, [population, iteration, row, normals + uniforms].
 
     >>> import jax
-    >>> from thermint.sampling.noise import noise
-    >>> noise(jax.random.split(jax.random.key(0), 4), 100, 10, rungs=5, d=3).shape
+    >>> from thermint.sampling.noise import Block, noise
+    >>> [moves] = noise(jax.random.split(jax.random.key(0), 4), 100, 10, Block(rows=5, normals=3, uniforms=2))
+    >>> moves.shape
     (4, 10, 5, 5)
     """
-    size = rungs * (d + 2)
+    size = sum(block.size for block in blocks)
     steps = -(-size // WORDS)
     streams = map(_philox, words(keys))
     uniform = np.stack(
         [np.random.Generator(stream.advance(first * steps)).random((number, steps * WORDS)) for stream in streams]
     )
-    made = uniform[..., :size].reshape(len(keys), number, rungs, d + 2)
-    made[..., :d] = ndtri(np.maximum(made[..., :d], 2.0**-54))  # at 0 it is infinite
+    made, edge = [], 0
+    for block in blocks:
+        part = uniform[..., edge : edge + block.size].reshape(len(keys), number, block.rows, -1)
+        normal = part[..., : block.normals]
+        normal[...] = ndtri(np.maximum(normal, 2.0**-54))  # at 0 it is infinite
+        made.append(part)
+        edge += block.size
     return made
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array
 
 from thermint.kernels import Kernel, Noise, Params
+from thermint.kernels.base import apply, traits_of
 from thermint.model.checks import check_gradients, check_values, shifts
 from thermint.model.closure_constants import cheap_to_run, map_points
 from thermint.model.draws import Array as AnyArray
@@ -26,7 +27,7 @@ from thermint.runtime.devices import DeviceLayout, allgather, device_layout
 from thermint.runtime.keys import child, children, words
 from thermint.runtime.programs import jit
 from thermint.runtime.store import storable
-from thermint.sampling.noise import noise
+from thermint.sampling.noise import Block, noise
 
 Swap = Callable[[Array, Array, Array, Array], Array]
 
@@ -40,9 +41,9 @@ class Population(NamedTuple):
 
     state: Evaluation
     log_step: AnyArray
-    last_visited_reference: (
-        AnyArray  # 1 if the state was at t = 0 more recently than at t = 1, else 0; it travels with the state
-    )
+    # 1 if the state was at t = 0 more recently than at t = 1, else 0; it travels with the state.
+    last_visited_reference: AnyArray
+    carry: AnyArray | None = None  # the kernel's own state, if it has one; it travels with the state, too
 
 
 class Rungs(NamedTuple):
@@ -61,9 +62,16 @@ def rungs_of(ladder: AnyArray, precision_factor: AnyArray) -> Rungs:
     return Rungs(ladder, precision_factor, np.asarray(np.linalg.inv(precision_factor), dtype=float))
 
 
-def begin(state: Evaluation, log_step: AnyArray) -> Population:
+def begin(state: Evaluation, log_step: AnyArray, carry: AnyArray | None = None) -> Population:
     """Make a population that has not been anywhere yet."""
-    return Population(state, log_step, np.zeros(log_step.shape))
+    return Population(state, log_step, np.zeros(log_step.shape), carry)
+
+
+def draw_carry(kernel: Kernel, keys: np.ndarray, rungs: int, d: int) -> np.ndarray | None:
+    """Draw the kernel's own state for the first iteration, if it has one: [population, rung, carry]."""
+    carry = traits_of(kernel).carry(d)
+    own = child(keys, 2**32 - 2)  # no iteration's, and not that of `start`
+    return noise(own, 0, 1, Block(rungs, carry, 0))[0][:, 0] if carry else None
 
 
 class Engine(NamedTuple):
@@ -93,6 +101,7 @@ class Chunk(NamedTuple):
     record: list[Array]  # of their draws
     number: int  # of iterations
     ladder: Ladder
+    carry: int  # numbers in the kernel's own state
 
 
 def launch(
@@ -119,10 +128,13 @@ def launch(
     team, length = engine.team, engine.length
     keys = keys[team.populations]
     d = rungs.precision_factor.shape[-1]
-    random = noise(keys, iteration, length, rungs=len(rungs.ladder) + 1, d=d)  # the last is for the fresh draws
-    fresh = fresh_draws(engine.model, keys, iteration, random[:, :, -1])
+    traits = traits_of(engine.kernel)
+    normals, uniforms = traits.numbers(d)
+    # At each rung those of the kernel and one of the swap; and those of the fresh draw.
+    random, for_fresh = noise(keys, iteration, length, Block(len(rungs.ladder), normals, uniforms + 1), Block(1, d, 2))
+    fresh = fresh_draws(engine.model, keys, iteration, for_fresh[:, :, 0])
     # As one array, which is moved to a device in one step.
-    chance = np.concatenate([part.reshape(len(keys), -1) for part in (random[:, :, :-1], fresh)], axis=1)
+    chance = np.concatenate([part.reshape(len(keys), -1) for part in (random, fresh)], axis=1)
     packed = before.ends if isinstance(before, Chunk) else team.cut(_pack(before)[team.populations])
     shared = rungs, (np.int64(iteration), np.float64(gain), np.int64(stop - iteration))
     options: Any = {"length": length, "kernel": engine.kernel, "swap": engine.swap, "level": engine.level}
@@ -132,7 +144,7 @@ def launch(
         for (device, copy), *own in zip(turns, packed, team.cut(chance), strict=False)
     ]
     ends, record = map(list, zip(*made, strict=True))
-    return Chunk(ends, record, stop - iteration, np.asarray(rungs.ladder))
+    return Chunk(ends, record, stop - iteration, np.asarray(rungs.ladder), traits.carry(d))
 
 
 def collect(chunk: Chunk) -> tuple[Population, Draws]:
@@ -140,7 +152,7 @@ def collect(chunk: Chunk) -> tuple[Population, Draws]:
     packed, record = (allgather(np.concatenate([*map(np.asarray, part)])) for part in (chunk.ends, chunk.record))
     d = (record.shape[-1] - 5) // 3
     known, rest = _split_columns(record[:, : chunk.number], d)
-    return _unpack_state(packed, d), Draws(chunk.ladder, *known, *np.moveaxis(rest, -1, 0))
+    return _unpack_state(packed, d, chunk.carry), Draws(chunk.ladder, *known, *np.moveaxis(rest, -1, 0))
 
 
 @jit("length", "kernel", "swap", "level")
@@ -164,9 +176,10 @@ def _advance(
     (ladder, *metric), (iteration, gain, number) = jax.tree.map(jnp.asarray, shared)
     rungs, d = metric[0].shape[:2]
     several, chains = len(chance), len(chance) * rungs
-    random, fresh = jnp.split(chance, [length * rungs * (d + 2)], axis=1)
-    random, fresh = random.reshape(several, length, rungs, d + 2), fresh.reshape(several, length, d)
-    target = getattr(kernel, "target_acceptance", 0.6)
+    traits = traits_of(kernel)
+    columns = sum(traits.numbers(d)) + 1  # the last decides on swaps
+    random, fresh = jnp.split(chance, [length * rungs * columns], axis=1)
+    random, fresh = random.reshape(several, length, rungs, columns), fresh.reshape(several, length, d)
 
     def everywhere(a: Array) -> Array:
         """Repeat what populations share, [rung, ...], for each chain."""
@@ -174,9 +187,17 @@ def _advance(
 
     t, *metric = map(everywhere, (ladder, *metric))
 
-    def move(noise: Noise, state: Evaluation, t: Array, params: Params, fresh: Array) -> tuple[Evaluation, Array]:
+    def move(
+        noise: Noise, state: Evaluation, t: Array, params: Params, fresh: Array, carry: Array | None
+    ) -> tuple[Evaluation, Array, Array | None]:
         """Move one chain by the kernel; at t = 0 a fresh draw from the prior is the proposal instead."""
-        moved, info = kernel(noise, state, t, params, lambda x: _evaluate(model, jnp.where(t > 0, x, fresh)))
+
+        def see(x: Array) -> Evaluation:
+            return _evaluate(model, jnp.where(t > 0, x, fresh))
+
+        moved, info = apply(kernel, noise, state, t, params, see, carry)
+        if carry is not None:
+            carry = choose(t > 0, info.carry, carry)
         # The rung at t = 0 is the prior where the likelihood is not zero.
         allowed = usable(info.proposal)  # NaN is as good as zero
         moved = choose(t > 0, moved, choose(allowed, info.proposal, state))
@@ -185,27 +206,29 @@ def _advance(
         wild = (t > 0) & (jnp.sqrt(jnp.mean(jump**2)) > MAX_JUMP_SD)
         acceptance = jnp.where(t > 0, info.acceptance, allowed.astype(float))
         invalid = ~allowed & ~impossible(info.proposal)
-        return moved, jnp.stack([jnp.where(invalid, jnp.nan, acceptance), (~allowed & ~wild).astype(float)])
+        said = jnp.stack([jnp.where(invalid, jnp.nan, acceptance), (~allowed & ~wild).astype(float)])
+        return moved, said, carry
 
     moves = map_points(move, model.batch, chains)
 
     def body(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         i, packed, record = carry
-        state, log_step, last_visited_reference = _unpack_state(packed, d)
-        now = random[:, i].reshape(chains, d + 2)
+        state, log_step, last_visited_reference, carry = _unpack_state(packed, d, traits.carry(d))
+        now = random[:, i].reshape(chains, columns)
         params = Params(jnp.exp(log_step), *metric)
-        state, said = moves(Noise(now[:, :d], now[:, d]), state, t, params, jnp.repeat(fresh[:, i], rungs, axis=0))
-        log_step = log_step + gain * (jnp.nan_to_num(said[:, 0]) - target)
+        mine = jnp.repeat(fresh[:, i], rungs, axis=0)
+        state, said, carry = moves(traits.noise(now, d), state, t, params, mine, carry)
+        log_step = log_step + gain * (jnp.nan_to_num(said[:, 0]) - traits.target_acceptance)
         last_visited_reference = jnp.where(t > 0, last_visited_reference, 1.0)
         # Recorded before the swap, so that rung 0 gives independent draws.
         row = jnp.concatenate([*map(_column, state[:5]), said, _column(last_visited_reference)], axis=1)
         record = jax.lax.dynamic_update_slice_in_dim(record, row.reshape(several, 1, rungs, -1), i, axis=1)
         by_ladder = (several, rungs)
-        uniform, g = now[:, d + 1].reshape(by_ladder), state.log_likelihood.reshape(by_ladder)
+        uniform, g = now[:, -1].reshape(by_ladder), state.log_likelihood.reshape(by_ladder)
         order = jax.vmap(swap, (0, 0, None, None))(uniform, g, ladder, iteration + i)
         order = (order + rungs * jnp.arange(several)[:, None]).reshape(chains)
         last_visited_reference = jnp.where(jnp.arange(chains) % rungs == rungs - 1, 0.0, last_visited_reference)
-        travelling = jnp.concatenate([*map(_column, (*_known(state), last_visited_reference))], axis=1)
+        travelling = jnp.concatenate([*map(_column, _known(*state, carry, last_visited_reference))], axis=1)
         return i + 1, jnp.concatenate([travelling[order], _column(log_step)], axis=1), record
 
     blank = jnp.zeros((several, length, rungs, 3 * d + 5))
@@ -214,23 +237,25 @@ def _advance(
     return end.reshape(several, rungs, -1), record
 
 
-def _known(state: Evaluation) -> list[Array]:
-    return [part for part in state if part is not None]
+def _known(*parts: Any) -> list[Any]:
+    return [part for part in parts if part is not None]
 
 
 def _pack(population: Population) -> np.ndarray:
     """Put all that is known of each chain side by side, step sizes last: [population, rung, columns]."""
-    state, log_step, visited = jax.tree.map(np.asarray, population)
+    state, log_step, visited, carry = jax.tree.map(np.asarray, population)
     several = log_step.shape
-    return np.concatenate([part.reshape(*several, -1) for part in (*_known(state), visited, log_step)], axis=-1)
+    return np.concatenate([part.reshape(*several, -1) for part in _known(*state, carry, visited, log_step)], axis=-1)
 
 
-def _unpack_state(packed: Any, d: int) -> Population:
-    """Take apart what `_pack` put side by side, with any axes before its columns."""
+def _unpack_state(packed: Any, d: int, carry: int) -> Population:
+    """Inverse of `_pack`, with any axes before the columns."""
     known, rest = _split_columns(packed, d)
-    metric = rest[..., :-2].reshape(*rest.shape[:-1], -1, d, d)  # both of its parts, or none
+    end = -2 - carry
+    metric = rest[..., :end].reshape(*rest.shape[:-1], -1, d, d)  # both of its parts, or none
     known += [metric[..., i, :, :] for i in range(metric.shape[-3])]
-    return Population(Evaluation(*known), log_step=rest[..., -1], last_visited_reference=rest[..., -2])
+    own = rest[..., end:-2] if carry else None
+    return Population(Evaluation(*known), log_step=rest[..., -1], last_visited_reference=rest[..., -2], carry=own)
 
 
 def _split_columns(columns: Any, d: int) -> tuple[list, Any]:
@@ -262,8 +287,8 @@ def start(model: Model, keys: Array | np.ndarray, ladder: Ladder, check: bool = 
     """
     # Iterations count from 0, so that this key is no iteration's.
     keys = child(keys, 2**32 - 1)
-    chance = noise(keys, 0, starts(ladder), rungs=1, d=model.dimension)[:, :, 0]
-    draws = evaluate_all(model, fresh_draws(model, keys, 0, chance))
+    (chance,) = noise(keys, 0, starts(ladder), Block(1, model.dimension, 2))
+    draws = evaluate_all(model, fresh_draws(model, keys, 0, chance[:, :, 0]))
     # From the middle half of the draws, because a prior need not have a variance.
     low, high = np.quantile(draws.position, [0.25, 0.75], axis=(0, 1))
     deviation = (high - low) / 1.349

@@ -12,6 +12,7 @@ from jax import Array
 
 from thermint.interop import as_model
 from thermint.kernels import Kernel, Params, hmc, mala, random_walk
+from thermint.kernels.base import traits_of
 from thermint.model.checks import check_shapes
 from thermint.model.closure_constants import lift_constants
 from thermint.model.draws import Draws, concatenate
@@ -214,10 +215,10 @@ def make_sampler(
     session = session or Session()
     populations, length = options.populations, options.length
     kernel = options.kernel or default_kernel(model)
-    own_metric = getattr(kernel, "own_metric", False)
-    if not own_metric:
+    traits = traits_of(kernel)
+    if not traits.own_metric:
         model = replace(model, metric=None)  # nobody needs it
-    lapack = own_metric and model.dimension > LARGEST_WRITTEN_OUT
+    lapack = traits.own_metric and model.dimension > LARGEST_WRITTEN_OUT
     engine = pop.engine_of(
         model,
         populations,
@@ -227,13 +228,14 @@ def make_sampler(
         level=0 if options.cheap_to_run else 1,
         alone=model.one_device or lapack,
     )
-    cost = getattr(kernel, "evaluations", 1) * populations * len(ladder)
+    cost = traits.evaluations * populations * len(ladder)
     own = keys.children(keys.words(key), populations)
     steps = ChunkScheduler(engine, own, cost, session)
     if place is not None:
         return Sampler(steps, place, last=None)
     states, deviation = pop.start(model, own, ladder, check=factor is None)
-    start = pop.begin(states, np.full((populations, len(ladder)), np.log(FIRST_STEP)))
+    carry = pop.draw_carry(kernel, own, len(ladder), model.dimension)
+    start = pop.begin(states, np.full((populations, len(ladder)), np.log(FIRST_STEP)), carry)
     first = np.diag(1 / deviation) if factor is None else precision_factor_of(factor)
     for tuned in warmup(
         start,
@@ -242,7 +244,7 @@ def make_sampler(
         steps,
         length,
         rounds=options.schedule,
-        rescale=not own_metric,
+        rescale=not traits.own_metric,
         adapt_covariance=factor is None,
         adapt_ladder=options.adapt_ladder,
     ):
