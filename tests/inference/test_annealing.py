@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax import Array
 from jax.tree_util import Partial
+from moves import persistent
 from scipy import stats
 from targets import NORMAL, SKEWED_2, Target
 from test_stepping_stone import far
@@ -30,6 +31,8 @@ CASES: dict[str, tuple[Target, Kernel]] = {
     "random_walk": (SKEWED_2, kernels.random_walk),
     "mmala": (SKEWED_2, kernels.mmala),
     "hmc": (NORMAL, kernels.hmc),
+    "barker": (SKEWED_2, kernels.barker),
+    "persistent": (NORMAL, persistent),
 }
 
 
@@ -113,7 +116,7 @@ def test_error_is_the_spread(case: str) -> None:
     assert not any(one.warnings for one in results)
 
 
-@pytest.mark.parametrize("case", ["mmala", "hmc"])
+@pytest.mark.parametrize("case", ["mmala", "hmc", "barker", "persistent"])
 def test_other_kernels_give_the_closed_form(case: str) -> None:
     target, results = CASES[case][0], replicates(case, 10)
     z = np.array([(one.log_evidence - target.log_evidence) / one.standard_error for one in results])

@@ -20,6 +20,7 @@ import pytest
 from jax import Array
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtr
+from moves import FLAWS, Chance, draw_chance, has, persistent
 from scipy import integrate, stats
 from targets import INDEFINITE, SKEWED, SKEWED_2, TARGETS, Target, features, normal, paired_z
 
@@ -41,31 +42,9 @@ from thermint.kernels import (
 )
 from thermint.kernels.base import apply, draw_noise, metropolis, traits_of
 from thermint.kernels.hmc import JITTER, LEVELS, STEPS, leapfrog, split
-from thermint.model.evaluation import Evaluation, choose, evaluate, score
+from thermint.model.evaluation import Evaluation, evaluate, score
 
 ONE_STEP = (mmala, mala, random_walk)
-
-
-@target_acceptance(0.8, carry=lambda d: d)
-def persistent(
-    noise: Noise,
-    state: Evaluation,
-    t: Array,
-    params: Params,
-    evaluate: Callable[[Array], Evaluation],
-    carry: Array,
-    flaw: Array | None = None,
-) -> tuple[Evaluation, Info]:
-    """Generalised Hamiltonian Monte Carlo (Horowitz, 1991): each step goes on with most of the last one's momentum."""
-    L, L_inverse = params.precision_factor, params.inverse_factor
-    covariance = L_inverse.T @ L_inverse
-    momentum = 0.8 * carry + 0.6 * noise.normal
-    velocity = L_inverse.T @ momentum
-    end, velocity = leapfrog(1, params.step_size, state, velocity, lambda x: covariance @ score(x, t), evaluate)
-    last = L.T @ velocity
-    state, info = metropolis(noise.uniform, state, end, t, (momentum @ momentum - last @ last) / 2)
-    turned = -momentum if flaw is None else has(flaw, "momentum does not turn", momentum, -momentum)
-    return state, info._replace(carry=jnp.where(noise.uniform < info.acceptance, last, turned))
 
 
 KERNELS = (*ONE_STEP, hmc, barker, persistent)
@@ -179,22 +158,6 @@ def spoiled_move(
 
 
 GOOD = dict.fromkeys(("log_likelihood", "log_prior", "grad_log_likelihood", "grad_log_prior"), 0.0)
-
-
-class Chance(NamedTuple):
-    """What is random in a move: its noise, and the kernel's own state before it, if there is one."""
-
-    noise: Noise
-    carry: Array | None
-
-
-def draw_chance(rng: np.random.Generator, shape: tuple[int, ...], dimension: int, kernel: Callable) -> Chance:
-    traits = traits_of(kernel)
-    normals, uniforms = traits.numbers(dimension)
-    numbers = np.concatenate([rng.standard_normal((*shape, normals)), rng.random((*shape, uniforms))], axis=-1)
-    carry = traits.carry(dimension)
-    own = jnp.asarray(rng.standard_normal((*shape, carry))) if carry else None
-    return Chance(traits.noise(jnp.asarray(numbers), dimension), own)
 
 
 @pytest.fixture
@@ -335,29 +298,6 @@ def invariance_z(kernel: Callable, target: Target, t: float, step_size: float, f
     """Largest change, in standard errors, that the kernel makes to the means of `features` of exact draws."""
     before, after, _ = move_many(kernel, target, t, step_size, flaw=flaw)
     return paired_z(features(target, t, before), features(target, t, after))
-
-
-FLAWS = (
-    "none",
-    "accepts always",
-    "t of a neighbouring rung",
-    "noise decides on acceptance",
-    "no correction",
-    "no determinant",
-    "reverse drift has the wrong sign",
-    "reverse metric is the state's",
-    "no fallback in reverse",
-    "reverse factor transposed",
-    "step depends on the position",
-    "kinetic energy has the wrong sign",
-    "no half step at the end",
-    "momentum drawn with another mass",
-    "momentum does not turn",
-)
-
-
-def has(flaw: Array, name: str, wrong: Any, right: Any) -> Any:
-    return choose(flaw == FLAWS.index(name), wrong, right)
 
 
 def broken_metropolis(

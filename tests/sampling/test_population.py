@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from moves import persistent
 from scipy import stats
 from targets import SKEWED_2, Target, features, normal, paired_z
 
 from thermint import Model
-from thermint.kernels import Kernel, hmc, mala, mmala, random_walk
+from thermint.kernels import Info, Kernel, Noise, Params, barker, hmc, mala, mmala, random_walk, target_acceptance
 from thermint.model import Evaluation, evaluate
 from thermint.model.draws import Draws
 from thermint.sampling import population as pop
@@ -86,6 +87,16 @@ def assert_close(a: Any, b: Any, atol: float) -> None:
     jax.tree.map(partial(np.testing.assert_allclose, rtol=atol, atol=atol), a, b)
 
 
+@target_acceptance(0.5, normals=lambda d: d + 3, uniforms=lambda d: 2, carry=lambda d: d)
+def followed(
+    noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation], carry: Array
+) -> tuple[Evaluation, Info]:
+    """A kernel whose own state is the position."""
+    assert (noise.normal.shape, noise.uniform.shape) == ((5,), (2,))
+    proposal = evaluate(state.position + 0.1 * noise.normal[3:])
+    return proposal, Info(jnp.exp(-noise.uniform[1]), proposal, proposal.position)
+
+
 @pytest.fixture(scope="module")
 def start() -> Population:
     return start_at(exact_draws(TARGET, POPULATIONS), TARGET.model, log_step=0.3)
@@ -105,6 +116,25 @@ def test_chunks_of_any_length_give_the_same_draws(start: Population) -> None:
     # It is the number of the iteration that tells draws apart.
     _, other = advance(start, 5, iteration=5, gain=0.1)
     assert not np.any(other.position[:, :, 0] == pieces[0].position[:, :, 0])
+
+
+def test_the_state_of_a_kernel_follows_the_position(start: Population) -> None:
+    """Through swaps, too; only where the position is drawn afresh, at t = 0, it stays as it was."""
+    begun = start._replace(carry=np.full((POPULATIONS, len(LADDER), 2), 7.0))
+    end, draws = advance(begun, 1, kernel=followed)
+    assert end.carry is not None
+    fresh = np.all(end.state.position == draws.position[:, 0, :1], axis=-1)
+    np.testing.assert_array_equal(fresh.sum(axis=1), 1)
+    assert not fresh[:, 0].all()  # swaps took place
+    np.testing.assert_array_equal(end.carry, np.where(fresh[..., None], 7.0, end.state.position))
+
+
+def test_a_kernel_has_numbers_of_its_own(start: Population) -> None:
+    begun = start._replace(carry=np.zeros((POPULATIONS, len(LADDER), 2)))
+    _, draws = advance(begun, kernel=followed)
+    z = np.diff(np.concatenate([begun.state.position[:, None], draws.position], axis=1), axis=1)[:, 0, 1:] / 0.1
+    assert stats.kstest(z.ravel(), "norm").pvalue > 1e-4
+    assert stats.kstest(-np.log(draws.acceptance[:, :, 1:]).ravel(), "uniform").pvalue > 1e-4
 
 
 def test_draws_of_a_population_do_not_depend_on_the_others(start: Population) -> None:
@@ -361,7 +391,9 @@ def warmed_up(kernel: Hashable) -> tuple[Sampler, Draws]:
     return sampler, concatenate([sampler.chunk() for _ in range(8)])
 
 
-kernels = pytest.mark.parametrize("kernel", [mmala, mala, random_walk], ids=lambda kernel: kernel.__name__)
+kernels = pytest.mark.parametrize(
+    "kernel", [mmala, mala, random_walk, barker, persistent], ids=lambda kernel: kernel.__name__
+)
 
 
 @kernels
