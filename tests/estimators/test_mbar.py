@@ -11,9 +11,10 @@ from targets import NORMAL, SKEWED, Target
 from test_stepping_stone import assert_error_is_the_spread, error_where_constants_are_true, normal_traces, traces
 
 from thermint.estimators import mbar as module
+from thermint.estimators.base import Ratios
 from thermint.estimators.errors import batch_error
 from thermint.estimators.mbar import mbar, reweighted
-from thermint.estimators.stepping_stone import Ratios, backward, bridge, forward
+from thermint.estimators.stepping_stone import backward, bridge, forward
 from thermint.ladders import Ladder, power
 
 logging.getLogger("pymbar").setLevel(logging.ERROR)  # it warns of its settings of JAX when imported

@@ -12,8 +12,9 @@ from scipy import stats
 from targets import NORMAL, SKEWED, Target
 from test_errors import autoregressive
 
+from thermint.estimators.base import Ratios
 from thermint.estimators.errors import batch_error
-from thermint.estimators.stepping_stone import Ratios, backward, batch_means, bridge, forward
+from thermint.estimators.stepping_stone import backward, batch_means, bridge, forward
 from thermint.ladders import Ladder, power
 
 Stones = Callable[[np.ndarray, Ladder, int], Ratios]

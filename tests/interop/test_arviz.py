@@ -12,7 +12,7 @@ from scipy import stats
 
 import thermint
 from thermint import Draws, Model, ladders
-from thermint.inference.collect import MOST_POSTERIOR
+from thermint.estimators.path_summary import MAX_KEPT
 
 Y = np.array([[1.0, -0.5], [0.4, 0.3], [1.3, -1.1]])
 # mean ~ N(0, 2^2), observations of unit noise: precision 1/4 + 3. The data say nothing of the scale.
@@ -107,7 +107,7 @@ def test_draws_from_elsewhere_are_thinned_and_have_no_names():
     tree = thermint.estimate(draws, degree=0).to_datatree()
     found = tree["posterior"]["theta"]
     assert found.dims == ("chain", "draw", "theta_dim_0")
-    assert found.sizes["chain"] * found.sizes["draw"] <= MOST_POSTERIOR
+    assert found.sizes["chain"] * found.sizes["draw"] <= MAX_KEPT
     np.testing.assert_array_equal(found[..., 0], theta[:, ::2, -1])
     assert set(tree["sample_stats"].data_vars) == {"lp", "total_log_likelihood", "log_prior"}
 

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.polynomial import chebyshev
 
-from thermint.estimators.stepping_stone import Ratios, batch_means, bridge
+from thermint.estimators.base import CannotEstimateError, Ratios
+from thermint.estimators.stepping_stone import batch_means, bridge
 from thermint.path.ladders import Ladder
 from thermint.path.quadrature import Rule
 
@@ -40,7 +41,7 @@ def mbar(g: np.ndarray, ladder: Ladder, batches: int) -> Ratios:
         batches: number of blocks of consecutive draws, for the error.
 
     Raises:
-        ValueError: the draws do not determine the constants, because neighbouring rungs hardly overlap.
+        CannotEstimateError: the draws do not determine the constants, because neighbouring rungs hardly overlap.
     """
     centre = np.median(g[..., -1])  # a shift of g that keeps t g - log Z small
     draws = _condense((g - centre).ravel())
@@ -49,9 +50,9 @@ def mbar(g: np.ndarray, ladder: Ladder, batches: int) -> Ratios:
     log_z, overlap, converged = _newton(lambda log_z: moments(log_z, np.zeros_like(log_z))[:2], start)
     shared, where = _weakest(overlap, ladder)
     if not converged:
-        raise ValueError(f"MBAR has not converged: {where}")
+        raise CannotEstimateError(f"MBAR has not converged: {where}")
     if shared * g.size < 1:  # one over this is about the least that the variance of log Z can be
-        raise ValueError(f"MBAR cannot tell the normalising constants from these draws: {where}")
+        raise CannotEstimateError(f"MBAR cannot tell the normalising constants from these draws: {where}")
 
     # To first order log Z - truth = curvature^-1 (mean w - 1/K); its last entry is the mean of direction @ w.
     direction = _solve(_curvature(overlap), np.eye(len(ladder))[-1])

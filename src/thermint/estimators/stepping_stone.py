@@ -10,20 +10,11 @@ average, so that the first form tends to be too low and the second too high; the
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
+from thermint.estimators.base import Ratios
 from thermint.model.options import require_whole
 from thermint.path.ladders import Ladder
-
-
-class Ratios(NamedTuple):
-    """The log evidence as a ratio of normalising constants, and what its error is made of."""
-
-    value: float
-    series: np.ndarray  # [batch, population], whose mean varies as the value does
-    log_z: np.ndarray  # [rung], log normalising constants relative to rung 0; the last is the value
 
 
 def forward(g: np.ndarray, ladder: Ladder, batches: int) -> Ratios:

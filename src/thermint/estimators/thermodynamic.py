@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from thermint.control.coefficients import Controlled
+from thermint.estimators.base import EstimatorInput, Integral
 from thermint.path.coordinates import RungMoments
 from thermint.path.ladders import Ladder
 from thermint.path.quadrature import Rule, quadrature_error
 
 
-class Integral(NamedTuple):
-    """The integral of E_t[g] over t, and what its error is made of."""
-
-    value: float
-    series: np.ndarray  # [batch, population], whose mean varies as the value does
-    quadrature_error: float
-    mean: np.ndarray  # [rung], E_t[g]
-    variance: np.ndarray  # [rung], V_t[g]
+def estimate(given: EstimatorInput) -> Integral:
+    """Integrate the controlled means along the ladder; see `integrate`."""
+    return integrate(given.controlled, given.batch_sizes, given.path.gram.frame, given.ladder, given.rule)
 
 
-def integrate(controlled: Controlled, number: np.ndarray, frame: RungMoments, ladder: Ladder, rule: Rule) -> Integral:
+def integrate(
+    controlled: Controlled, batch_sizes: np.ndarray, frame: RungMoments, ladder: Ladder, rule: Rule
+) -> Integral:
     """Integrate E_t[g] along the ladder.
 
     Args:
         controlled: batch means of y = (g - centre) / spread, of y^2, and of others that are not used.
-        number: [batch], of draws in each.
+        batch_sizes: [batch], number of draws in each.
         frame: centre and spread of every rung.
         ladder: inverse temperatures.
         rule: quadrature weights for means and variances.
     """
     centre, spread = np.asarray(frame.centre), np.asarray(frame.spread)
-    y, y2 = np.average(controlled.mean[..., :2].mean(axis=1), axis=0, weights=number).T
+    y, y2 = np.average(controlled.mean[..., :2].mean(axis=1), axis=0, weights=batch_sizes).T
     mean, variance = centre + spread * y, spread**2 * (y2 - y**2)
     mean_weights, variance_weights = rule(ladder)
     # V = y2 - y^2 is nonlinear; what varies from batch to batch is the linear part of its expansion (delta method).

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pandas as pd
 from jax import Array
 
-from thermint.diagnostics import invalid_warnings
-from thermint.estimators.ais import log_weights, weight_warnings
+from thermint.diagnostics import invalid_warnings, weight_warnings
+from thermint.estimators.ais import log_weights
 from thermint.estimators.stepping_stone import log_mean_exp
 from thermint.interop.callback import reraise_user_error
 from thermint.kernels import Kernel, Noise, Params

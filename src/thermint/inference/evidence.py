@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from thermint.control.plan import FOLDS, chunk_length, make_plan
-from thermint.estimators.errors import critical_value
+from thermint.diagnostics import DISAGREEMENT, agree
+from thermint.estimators import table
+from thermint.estimators.path_summary import summarise_draws
 from thermint.inference.checkpoint import Checkpoint, open_journal
-from thermint.inference.collect import run_of
 from thermint.inference.paths import OutOfBudgetError, Paths, rule_of, warned
-from thermint.inference.summary import DISAGREEMENT, METHODS, summarise
+from thermint.inference.summary import summarise
 from thermint.interop.callback import reraise_user_error
 from thermint.kernels import Kernel
 from thermint.model.draws import Draws, concatenate
@@ -110,8 +111,8 @@ def estimate(
     """
     begin = time.perf_counter()
     require_float64()
-    if method not in METHODS:
-        raise ValueError(f"method = {method!r}: it must be one of {', '.join(map(repr, METHODS))}.")
+    if method not in table.methods():
+        raise ValueError(f"method = {method!r}: it must be one of {', '.join(map(repr, table.methods()))}.")
     if isinstance(draws, Draws) and np.all(np.isnan(draws.grad_log_likelihood)):
         degree = _without_gradients(degree)
         draws = draws._replace(grad_log_likelihood=np.zeros(draws.grad_log_likelihood.shape))
@@ -127,7 +128,7 @@ def estimate(
         rule=rule_of(rule, ladder),
         crossfit=crossfit,
     )
-    made = run_of(draws, plan)
+    made = summarise_draws(draws, plan)
     result = summarise(made, method=method, evaluations=0, begin=begin, settings={}, draws=draws)
     return replace(result, posterior=made.posterior)
 
@@ -277,7 +278,7 @@ def _answer(paths: Paths, reference: str) -> Evidence:
     result = paths.fitted_path(scouted)
     # A path that warns of itself is doubted sooner, where the other has found more and there is a closer look to take.
     doubted = reference == "auto" and result.warnings and scouted.log_evidence > result.log_evidence
-    if paths.session.stopping or _agree(result, scouted, DOUBT if doubted else DISAGREEMENT):
+    if paths.session.stopping or agree(result, scouted, DOUBT if doubted else DISAGREEMENT):
         return result
     unless_shifted = "" if paths.model.normalised else SHIFTED
     if scouted.log_evidence < result.log_evidence:
@@ -291,12 +292,12 @@ def _answer(paths: Paths, reference: str) -> Evidence:
         # Ladder and rule were meant for the other path.
         prior = replace(paths, ladder=None, rule=None).prior_path(scouted, spent=result.evaluations)
     except OutOfBudgetError:
-        if _agree(result, scouted):  # it was merely doubted
+        if agree(result, scouted):  # it was merely doubted
             return result
         said = _disagreement(result, scouted, "This is the former; max_evaluations leaves no room to look closer.")
         return warned(result, said)
     spent: dict[str, Any] = {"evaluations": prior.evaluations, "seconds": prior.seconds}
-    if _agree(result, prior):
+    if agree(result, prior):
         return replace(result, **spent)
     if result.log_evidence > prior.log_evidence:
         return _covering(replace(result, **spent), result, prior)
@@ -324,13 +325,6 @@ def _without_gradients(degree: int | str) -> int:
             "have. Use degree=0, or give thermint.from_numpy a gradient or finite_differences=True."
         )
     return 0
-
-
-def _agree(result: Evidence, other: Evidence | Scout, level: float = DISAGREEMENT) -> bool:
-    """Say whether chance explains the difference of two paths; ``level`` is how seldom it must not."""
-    dof = min(result.degrees_of_freedom, other.degrees_of_freedom)
-    allowed = critical_value(level, dof) * np.hypot(result.standard_error, other.standard_error)
-    return bool(abs(result.log_evidence - other.log_evidence) <= allowed)
 
 
 def _disagreement(result: Evidence, other: Evidence | Scout, advice: str) -> str:

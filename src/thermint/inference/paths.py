@@ -13,7 +13,8 @@ import numpy as np
 
 from thermint import diagnostics
 from thermint.control.plan import FOLDS, Plan, batched, chunk_length, make_plan
-from thermint.inference.collect import PathSummary, RunAccumulator, collect, kept_bytes
+from thermint.estimators.path_summary import PathSummary
+from thermint.inference.collect import RunAccumulator, collect, kept_bytes
 from thermint.inference.messages import draws_so_far, round_done
 from thermint.inference.summary import summarise
 from thermint.kernels import Kernel, mala
@@ -243,18 +244,18 @@ class Paths:
             settings=begun.settings | {"devices": begun.sampler.devices, "rounds": number},
         )
         if previous:
-            result = _compared(previous.result, result)
+            result = warned(result, *diagnostics.round_warnings(previous.result, result))
         if begun.settings["reference"] == "fitted" and self.model.differentiable:
-            narrowness = diagnostics.narrowness(made.some.score[:, :, made.ladder >= 0.5], made.gram.frame)
+            narrowness = diagnostics.narrowness(made.thinned.score[:, :, made.ladder >= 0.5], made.gram.frame)
             narrow = diagnostics.narrow_warnings(narrowness, self.model.parameter_names)
-            result = replace(result, warnings=(*narrow, *result.warnings))
+            result = warned(result, *narrow)
         result = replace(result, posterior=made.posterior, draws=made.draws)
         before = previous.result if previous else None
         return RoundResult(
             number,
             result,
             made.g,
-            made.some,
+            made.thinned,
             planned=made.plan.draws,
             spent=evaluations - (before.evaluations if before else 0),
             seconds=result.seconds - (before.seconds if before else 0.0),
@@ -402,22 +403,9 @@ def _own(position: jax.Array, *, model: Model) -> tuple[dict[str, jax.Array], ja
     return jax.vmap(jax.vmap(at))(position)
 
 
-def _compared(previous: Evidence, result: Evidence) -> Evidence:
-    """Warn where two rounds differ by more than their errors explain."""
-    apart = abs(previous.log_evidence - result.log_evidence)
-    error = np.hypot(previous.standard_error, result.standard_error)
-    if apart <= 5 * error:
-        return result
-    said = (
-        f"the last two rounds differ by {apart:.2g}, {apart / error:.0f} standard errors: the error is too small. "
-        "Parts of the posterior are visited rarely; increase draws or populations."
-    )
-    return warned(result, said)
-
-
-def warned(result: Evidence, warning: str) -> Evidence:
-    """Put a warning before the others."""
-    return replace(result, warnings=(warning, *result.warnings))
+def warned(result: Evidence, *warnings: str) -> Evidence:
+    """Put warnings before the others."""
+    return replace(result, warnings=(*warnings, *result.warnings))
 
 
 def rule_of(rule: str | None, ladder: Ladder | None) -> str:

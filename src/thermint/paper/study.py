@@ -27,15 +27,15 @@ import pandas as pd
 
 from thermint.control.coefficients import control
 from thermint.control.plan import make_plan
-from thermint.estimators.ais import controlled_ais
 from thermint.estimators.errors import batch_error
+from thermint.estimators.path_summary import summarise_draws
 from thermint.estimators.thermodynamic import integrate
-from thermint.inference.collect import run_of
 from thermint.inference.evidence import evidence
 from thermint.kernels import mmala
 from thermint.model.draws import Draws, concatenate
 from thermint.model.model import Model
 from thermint.paper import goodwin, linear, pima, radiata
+from thermint.paper.cais import controlled_ais
 from thermint.path import ladders, quadrature
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.population import begin, begin_at, collect, engine_of, launch, rungs_of
@@ -258,7 +258,7 @@ def estimates_of(draws: Draws) -> tuple[list[tuple], dict[str, Any], tuple[str, 
     """
     ladder, (number, rungs, d) = np.asarray(draws.ladder), draws.position.shape[1:]
     plan = make_plan(draws=number, populations=1, rungs=rungs, dimension=d, degree=2, rule=RULES[1], crossfit=False)
-    gram = run_of(draws, plan).gram
+    gram = summarise_draws(draws, plan).gram
     rows: list[tuple] = []
     integrand, ratio = [], []
     for degree in DEGREES:
@@ -270,9 +270,9 @@ def estimates_of(draws: Draws) -> tuple[list[tuple], dict[str, Any], tuple[str, 
         ratio.append((controlled.residual[:, 0] / controlled.variance[:, 0]).tolist())
     warnings: list[str] = []
     for degree in DEGREES:
-        found, said = controlled_ais(draws, gram.frame, degree, plan.batches, crossfit=False)
+        found = controlled_ais(draws, gram.frame, degree, plan.batches, crossfit=False)
         rows.append(("CAIS" if degree else "AIS", degree, "", found.value, batch_error(found.series).error))
-        warnings += [f"CAIS, degree {degree}: {one}" for one in said]
+        warnings += [f"CAIS, degree {degree}: {one}" for one in found.warnings]
     return rows, {"integrand": integrand, "ratio": ratio}, tuple(warnings)
 
 

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from thermint.estimators.table import label_of
 from thermint.inference.compare import COLUMNS, Comparison, compare
 from thermint.model.result import Evidence
 from thermint.report import drawing, plots, style
@@ -353,7 +354,7 @@ def _estimates(i: int, result: Evidence, level: str) -> str:
         return ""
     names = [str(name) for name in table.index]
     rows = [
-        [plots.NAMES.get(name, name), with_error(value, error), number(value - result.log_evidence, "+.2g")]
+        [label_of(name), with_error(value, error), number(value - result.log_evidence, "+.2g")]
         for name, value, error in zip(names, table["log_evidence"], table["standard_error"], strict=True)
     ]
     answer = names.index(wording.chosen(result)) if wording.chosen(result) in names else None

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from thermint.estimators.table import label_of
 from thermint.model.result import Evidence, plus_minus
 from thermint.report.style import (
     BLUE,
@@ -40,16 +41,6 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 15  # names that stand apart in a column: more features, or changes of degree, are not named one by one
 MOST_ROWS = 4  # rungs whose traces are drawn by default: both ends and two between, on half a page
-NAMES = {
-    "cti": "thermodynamic integral",
-    "bridge": "bridge form",
-    "forward": "stepping stones, forward",
-    "backward": "stepping stones, backward",
-    "mbar": "MBAR",
-    "ais": "annealed importance sampling",
-    "cais": "the same, controlled",
-    "anneal": "annealed importance sampling",
-}
 
 
 def overview(result: Evidence) -> np.ndarray:
@@ -208,7 +199,7 @@ def estimators(result: Evidence, ax: Axes | None = None) -> Axes:
     ax.axvspan(-2 * unit, 2 * unit, color=BLUE, alpha=0.2, linewidth=0)
     for row, (centre, half, chosen) in enumerate(zip(apart, 2 * error, is_answer, strict=True)):
         ax.errorbar(centre, row, xerr=half, color=BLUE if chosen else GREY, capsize=2, **DOTS | {"markersize": 4})
-    ax.set_yticks(range(len(table)), [NAMES.get(str(name), str(name)) for name in table.index])
+    ax.set_yticks(range(len(table)), [label_of(str(name)) for name in table.index])
     widest = float(np.max(np.abs(apart) + 2 * error))
     if widest > 20 * unit:
         ax.set_xscale("symlog", linthresh=4 * unit)

@@ -13,9 +13,11 @@ import pandas as pd
 from scipy import special
 
 from thermint import kernels
-from thermint.diagnostics import FEW
+from thermint.diagnostics import MIN_ACCEPTANCE
+from thermint.estimators.table import ESTIMATORS
+from thermint.estimators.table import methods as estimator_methods
 from thermint.inference.compare import SCALE, WITHIN, words
-from thermint.inference.summary import BRIDGE_ADVANTAGE, METHODS, NO_VARIANCE, ROUNDING
+from thermint.inference.summary import BRIDGE_ADVANTAGE, ROUNDING
 from thermint.model.result import Evidence, digits, plus_minus
 from thermint.path import ladders
 from thermint.sampling import swaps
@@ -24,13 +26,8 @@ HUGE = 1e6  # Bayes factors beyond this say no more than that
 ROUGH = 0.05  # error of a log Bayes factor, from which on the factor is given as a range
 MISSING = "–"
 
-# By the words under which a text cites them.
+# By the words under which a text cites them; those of estimators are in their table.
 REFERENCES = {
-    "Friel and Pettitt 2008": (
-        "Friel, N. and Pettitt, A. N. (2008). Marginal likelihood estimation via power posteriors. "
-        "Journal of the Royal Statistical Society B 70(3), 589-607.",
-        "10.1111/j.1467-9868.2007.00650.x",
-    ),
     "Friel, Hurn and Wyse 2014": (
         "Friel, N., Hurn, M. and Wyse, J. (2014). Improving power posterior estimation of statistical evidence. "
         "Statistics and Computing 24, 709-723.",
@@ -40,25 +37,6 @@ REFERENCES = {
         "Kass, R. E. and Raftery, A. E. (1995). Bayes factors. "
         "Journal of the American Statistical Association 90(430), 773-795.",
         "10.1080/01621459.1995.10476572",
-    ),
-    "Neal 2001": (
-        "Neal, R. M. (2001). Annealed importance sampling. Statistics and Computing 11, 125-139.",
-        "10.1023/A:1008923215028",
-    ),
-    "Oates, Papamarkou and Girolami 2016": (
-        "Oates, C. J., Papamarkou, T. and Girolami, M. (2016). The controlled thermodynamic integral for Bayesian "
-        "model evidence evaluation. Journal of the American Statistical Association 111(514), 634-645.",
-        "10.1080/01621459.2015.1021006",
-    ),
-    "Shirts and Chodera 2008": (
-        "Shirts, M. R. and Chodera, J. D. (2008). Statistically optimal analysis of samples from multiple equilibrium "
-        "states. Journal of Chemical Physics 129, 124105.",
-        "10.1063/1.2978177",
-    ),
-    "Xie and others 2011": (
-        "Xie, W., Lewis, P. O., Fan, Y., Kuo, L. and Chen, M.-H. (2011). Improving marginal likelihood estimation for "
-        "Bayesian phylogenetic model selection. Systematic Biology 60(2), 150-160.",
-        "10.1093/sysbio/syq085",
     ),
 }
 KERNELS = {
@@ -329,12 +307,13 @@ def checks(result: Evidence) -> list[str]:
     if _has(moves, "acceptance"):
         said.append(
             f"Moves within rungs were accepted in {moves['acceptance'].min():.0%} to {moves['acceptance'].max():.0%} "
-            f"of the cases; below {FEW:.0%} there would be a warning."
+            f"of the cases; below {MIN_ACCEPTANCE:.0%} there would be a warning."
         )
     if _has(rungs, "swap_rate"):
         said.append(
             f"Neighbouring rungs exchanged states in at least {rungs['swap_rate'].min():.0%} of the attempts "
-            f"({_where(rungs['swap_rate'], largest=False)} with the next); below {FEW:.0%} there would be a warning."
+            f"({_where(rungs['swap_rate'], largest=False)} with the next); below {MIN_ACCEPTANCE:.0%} there would be a "
+            "warning."
         )
     if np.isfinite(seen.get("round_trips", np.nan)):
         said.append(
@@ -401,7 +380,7 @@ def kind(result: Evidence) -> str:
 def chosen(result: Evidence) -> str:
     """Name the row of the table of estimates that is the answer."""
     method = result.settings.get("method", "cti")
-    return METHODS.get(method, method)
+    return estimator_methods().get(method, method)
 
 
 def _integrates(result: Evidence) -> bool:
@@ -485,14 +464,9 @@ def _estimator(result: Evidence) -> str:
             "form: log E[exp(d g / 2)] at the lower rung minus log E[exp(-d g / 2)] at the upper one, where g is "
             f"{ratio} and d their distance in t. {_control(result)}"
         )
-    named = {
-        "forward": "stepping stones (Xie and others 2011)",
-        "mbar": "the multistate Bennett acceptance ratio, MBAR (Shirts and Chodera 2008)",
-        "ais": "annealed importance weights (Neal 2001) of draws in equilibrium",
-        "cais": "annealed importance weights of draws in equilibrium, with Stein control variates for all rungs "
-        "jointly (Oates, Papamarkou and Girolami 2016)",
-    }
-    return f"The log evidence was estimated by {named.get(method, method)}."
+    estimator = ESTIMATORS[method]
+    cited = f" ({estimator.citation.key})" if estimator.citation else ""
+    return f"The log evidence was estimated by {estimator.description or estimator.label}{cited}."
 
 
 def _control(result: Evidence) -> str:
@@ -538,7 +512,9 @@ def _version(settings: dict[str, Any]) -> str:
 
 def cited(text: str) -> list[tuple[str, str]]:
     """Return the references that a text cites: each with its DOI."""
-    return [reference for words, reference in REFERENCES.items() if words in text]
+    known = [one.citation for one in ESTIMATORS.values() if one.citation]
+    references = REFERENCES | {one.key: (one.text, one.doi) for one in known}
+    return [references[key] for key in sorted(references) if key in text]
 
 
 # --- To repeat it ----------------------------------------------------------------------------------------------------
@@ -593,7 +569,7 @@ def _evidence_options(result: Evidence) -> dict[str, str]:
 def _bridge_preferred(result: Evidence) -> bool:
     """Say whether the library might have answered by the bridge form, had no rule been given."""
     error = result.estimates["standard_error"]
-    return bool(error["bridge"] < BRIDGE_ADVANTAGE * error["cti"] or (result.rungs["pareto_k"] > NO_VARIANCE).any())
+    return bool(error["bridge"] < BRIDGE_ADVANTAGE * error["cti"] or (result.rungs["pareto_k"] > 1 / 2).any())
 
 
 def _ladder(ladder: list[float]) -> str:
