@@ -25,7 +25,8 @@ from pymc.distributions import transforms
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
-from thermint.interop.pymc import POOL, from_pymc
+from thermint.interop.pymc import from_pymc
+from thermint.interop.pymc.prior import POOL
 
 Y = np.array([0.3, -1.2, 2.1, 0.7])
 IMPUTED = pytest.mark.filterwarnings("ignore:Data in y contains missing values")
@@ -314,6 +315,8 @@ def test_pools_stand_in_for_draws_that_jax_cannot_make() -> None:
         model = from_pymc(theirs)
     x = np.asarray(draws(model, 2000))[:, 0]
     assert stats.kstest(x, stats.skewnorm(3).cdf).pvalue > 1e-3
+    picked = np.asarray(draws(model, 4000))[:, 0]  # as many as the default call takes at rung 0
+    assert len(np.unique(picked)) > 0.92 * len(picked)
     check_normalised(replace(model, normalised=False))
     with pm.Model() as cut_off:
         pm.SkewNormal("x", mu=0.0, sigma=1.0, alpha=3.0, transform=transforms.log)
