@@ -44,12 +44,12 @@ def check_variables(model: pm.Model) -> None:
         op = rv.owner.op
         if isinstance(op, FlatRV | HalfFlatRV | ICARRV):
             raise ValueError(
-                f"the prior of {rv.name!r} ({kind_of(rv)}) is improper: it has no normalising constant, so the evidence "
-                "is not defined. Use a proper distribution, wide if you know little."
+                f"the prior of {rv.name!r} ({kind_of(rv)}) is improper: it has no normalising constant, so the "
+                "evidence is not defined. Use a proper distribution, wide if you know little."
             )
         if type(op) in INSTEAD_OF:
             raise ValueError(
-                f"PyMC's density of {rv.name!r} ({kind_of(rv)}) is not normalised, so that the evidence would be wrong. "
+                f"PyMC's density of {rv.name!r} ({kind_of(rv)}) is not normalised, so the evidence would be wrong. "
                 f"Use {INSTEAD_OF[type(op)]}."
             )
         if rv.dtype in discrete_types:
@@ -91,8 +91,8 @@ def check_compiles(model: pm.Model, variables: list[TensorVariable], shapes: lis
                 check([variable])
             except (NotImplementedError, TypeError) as error:
                 raise ValueError(
-                    f"PyTensor cannot compile the density of {variable.name!r} ({kind_of(variable)}) to JAX. Use another "
-                    f"distribution or parametrisation. The reason: {error}"
+                    f"PyTensor cannot compile the density of {variable.name!r} ({kind_of(variable)}) to JAX. Use "
+                    f"another distribution or parametrisation. The reason: {error}"
                 ) from error
         raise
 
