@@ -44,6 +44,7 @@ def cost(rows: int, parameters: int, rungs: int, populations: int, repeats: int)
 
     import thermint
     from thermint.control.plan import make_plan
+    from thermint.path.path import Path
     from thermint.sampling.options import SamplerOptions
     from thermint.sampling.sampler import checked_model, default_kernel, make_sampler
 
@@ -63,9 +64,9 @@ def cost(rows: int, parameters: int, rungs: int, populations: int, repeats: int)
             normalised=True,
         )
     )
-    kernel = default_kernel(model)
+    kernel = default_kernel(Path(model))
     sampler = make_sampler(
-        model,
+        Path(model),
         thermint.ladders.power(rungs),
         SamplerOptions(populations, kernel, length=DRAWS, schedule=((DRAWS, 0.1),)),
         jax.random.key(0),

@@ -35,19 +35,18 @@ from thermint.estimators.thermodynamic import integrate
 from thermint.kernels import mala
 from thermint.model.draws import concatenate, scored_draws
 from thermint.path.coordinates import RungMoments
+from thermint.path.fitting import fit
+from thermint.path.path import Path
 from thermint.path.quadrature import RULES
-from thermint.path.reference import fit, with_reference
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.sampler import make_sampler
-from thermint.sampling.warmup import STEPS_ONLY
-from thermint.search.scout import overall_factor, reference_frame
 
 POPULATIONS = 2
 LENGTH = 100  # of a chunk
 METHODS = ("auto", "plain", "own", "shared", "ridge", "cross")
 
 
-class Path(NamedTuple):
+class Drawn(NamedTuple):
     """A long run."""
 
     name: str
@@ -79,14 +78,14 @@ PROBLEMS: dict[str, Callable[[], Model]] = {
 }
 
 
-def paths(model: Model, rungs: int, number: int) -> list[Path]:
+def paths(model: Model, rungs: int, number: int) -> list[Drawn]:
     """Run the prior path, and the one from a reference fitted to its first posterior draws, with frozen frames."""
 
     def chunks(draw: Callable[[], Draws]) -> Draws:
         return concatenate([draw() for _ in range(-(-number // LENGTH))])
 
     prior = make_sampler(
-        model,
+        Path(model),
         ladders.power(rungs),
         SamplerOptions(POPULATIONS, length=LENGTH),
         jax.random.key(0),
@@ -95,15 +94,14 @@ def paths(model: Model, rungs: int, number: int) -> list[Path]:
     _, position, score = scored_draws(draws.block(0, 400))
     mixture = fit(position[:, :, -1], score[:, :, -1])
     fitted = make_sampler(
-        with_reference(model, mixture),
+        Path(model, mixture),
         ladders.lobatto(5),
-        SamplerOptions(POPULATIONS, mala, length=LENGTH, schedule=STEPS_ONLY),
+        SamplerOptions(POPULATIONS, mala, length=LENGTH),
         jax.random.key(1),
-        factor=overall_factor(mixture),
     )
     return [
-        Path("prior", "second-order", draws, prior.frame),
-        Path("fitted", "lobatto", chunks(fitted.chunk), reference_frame(mixture, fitted.frame)),
+        Drawn("prior", "second-order", draws, prior.frame),
+        Drawn("fitted", "lobatto", chunks(fitted.chunk), mixture.coordinates(fitted.frame)),
     ]
 
 
@@ -118,7 +116,7 @@ def gram_of(draws: Draws, frame: RungMoments, degree: int, cross: bool) -> Gram:
     return gram
 
 
-def replicate(path: Path, block: Draws) -> dict[str, float]:
+def replicate(path: Drawn, block: Draws) -> dict[str, float]:
     """Integrate in every way."""
     populations, number, rungs, d = block.position.shape
     options = {"draws": number, "populations": populations, "rungs": rungs, "dimension": d}

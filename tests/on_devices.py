@@ -18,6 +18,7 @@ from targets import SKEWED_2
 import thermint
 from thermint import Model
 from thermint.kernels import mala
+from thermint.path.path import Path
 from thermint.runtime import devices
 from thermint.sampling import population as pop
 from thermint.swaps import even_odd
@@ -109,10 +110,10 @@ def ran_on() -> dict[str, list]:
             compiled.append(fun_name)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
-    engine = pop.engine_of(SKEWED_2.model, 16, kernel=mala, swap=even_odd, length=3)
+    engine = pop.engine_of(Path(SKEWED_2.model), 16, kernel=mala, swap=even_odd, length=3)
     ladder = np.array([0.0, 1.0])
     keys = jax.random.split(jax.random.key(2), 16)
-    states, _ = pop.start(SKEWED_2.model, keys, ladder)
+    states, _ = pop.start(Path(SKEWED_2.model), keys, ladder)
     begun = pop.begin(states, np.full((16, 2), -1.0))
     chunk = pop.launch(engine, keys, begun, pop.rungs_of(ladder, np.tile(np.eye(2), (2, 1, 1))), 0, 0.0, 3)
     return {"devices": [d.id for part in chunk.record for d in part.devices()], "compiled": compiled}

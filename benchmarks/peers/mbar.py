@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 import thermint
 from benchmarks.peers.tasks import Answer, Task
+from thermint.path.path import Path
 from thermint.sampling.sampler import default_kernel
 from thermint.sampling.warmup import LONG
 
@@ -22,7 +23,7 @@ RUNGS, DRAWS, POPULATIONS = 21, 500, 4
 
 def prepare(task: Task) -> Callable[[int, float], Answer]:
     """Return run(seed, effort)."""
-    a_move = getattr(default_kernel(task.model), "evaluations", 1)
+    a_move = getattr(default_kernel(Path(task.model)), "evaluations", 1)
     warmup = sum(length for length, _ in LONG)
 
     def run(seed: int, effort: float) -> Answer:

@@ -82,7 +82,6 @@ def profile(task: str, draws: int) -> dict[str, float]:
         (paths.Paths, "scout", "scout"),
         (paths, "refine_reference", "reference"),
         (paths, "refit", "reference"),
-        (paths, "warm_up", "warm-up"),
         (paths, "make_sampler", "warm-up"),
         (paths, "collect", "draws"),
         (plan.Plan, "accumulate", "Gram"),

@@ -21,7 +21,7 @@ from thermint.interop.numpyro import from_numpyro
 from thermint.model import Model
 from thermint.model.draws import Draws
 from thermint.model.result import Evidence
-from thermint.path.reference import fitted_reference
+from thermint.path.fitted_model import fitted_reference
 from thermint.runtime.tasks import RunsFailedError
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ class Table(NamedTuple):
             frame=RungMoments(
                 log_weight=np.zeros((rungs, 1)),
                 mean=np.zeros((rungs, 1, 1)),
-                factor=np.ones((rungs, 1, 1, 1)),
+                cholesky=np.ones((rungs, 1, 1, 1)),
                 centre=np.zeros(rungs),
                 spread=np.ones(rungs),
             ),

@@ -43,9 +43,9 @@ def rows_by_hand(draws: Draws, frame: RungMoments) -> np.ndarray:
     """The vector [1, y, y^2, up, down, features of degree 2] of every draw, [population, draw, rung, 10]."""
     rows = np.empty((*draws.log_prior.shape, 10))
     for rung, t in enumerate(LADDER):
-        x = (draws.position[:, :, rung] - frame.mean[rung, 0]) @ np.linalg.inv(frame.factor[rung, 0]).T
+        x = (draws.position[:, :, rung] - frame.mean[rung, 0]) @ np.linalg.inv(frame.cholesky[rung, 0]).T
         score = draws.grad_log_prior[:, :, rung] + t * draws.grad_log_likelihood[:, :, rung]
-        s = score @ frame.factor[rung, 0]
+        s = score @ frame.cholesky[rung, 0]
         y = (draws.log_likelihood[:, :, rung] - frame.centre[rung]) / frame.spread[rung]
         features = [
             s[..., 0],

@@ -21,6 +21,7 @@ from thermint import Evidence, Model, kernels
 from thermint.inference import annealing
 from thermint.kernels import Kernel
 from thermint.ladders import power
+from thermint.path.path import Path
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.sampler import make_sampler
 
@@ -87,7 +88,7 @@ def test_the_evidence_is_unbiased(case: str) -> None:
 def test_weights_that_take_the_likelihood_after_the_move_would_be_noticed() -> None:
     model = replace(NORMAL.model, normalised=True, metric=None)
     options = SamplerOptions(4, kernels.mala, schedule=annealing.SHORT)
-    params = make_sampler(model, LADDER, options, jax.random.key(1)).params
+    params = make_sampler(Path(model), LADDER, options, jax.random.key(1)).params
 
     def g(n: int) -> np.ndarray:
         index = np.arange(n * PARTICLES, (n + 1) * PARTICLES)

@@ -21,7 +21,7 @@ from thermint.kernels.hmc import STEPS
 from thermint.model import closure_constants, evaluate
 from thermint.model.closure_constants import cheap_to_run
 from thermint.paper import linear, radiata
-from thermint.path.reference import reference_of
+from thermint.path.path import Path
 from thermint.sampling import population, sampler
 from thermint.search import scout as scouting
 from thermint.search.scout import Chains
@@ -86,10 +86,10 @@ def test_pilots_and_the_first_round_are_one_program(monkeypatch: pytest.MonkeyPa
     assert not cheap_to_run(model, evaluations * STEPS)
     levels = []
 
-    def engine_of(model: Model, *args: Any, **options: Any) -> population.Engine:
-        if reference_of(model):
+    def engine_of(path: Path, *args: Any, **options: Any) -> population.Engine:
+        if path.reference.describe()["reference"] == "fitted":
             levels.append(options["level"])
-        return made(model, *args, **options)
+        return made(path, *args, **options)
 
     made = population.engine_of
     monkeypatch.setattr(population, "engine_of", engine_of)

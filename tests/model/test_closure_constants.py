@@ -18,7 +18,7 @@ import thermint
 from thermint.model import Model
 from thermint.model import closure_constants as sizes
 from thermint.model.closure_constants import AT_ONCE, lift_constants, map_points
-from thermint.sampling import population as pop
+from thermint.path.path import evaluate_many
 
 D = 3
 
@@ -62,7 +62,7 @@ def test_the_same_model_gives_the_same_program() -> None:
 def test_values_gradients_and_metric_are_the_same() -> None:
     model = logistic(100_000)
     position = np.random.default_rng(1).normal(size=(2, 5, D))
-    got, wanted = pop.evaluate_all(lift_constants(model), position), pop.evaluate_all(model, position)
+    got, wanted = evaluate_many(lift_constants(model), position), evaluate_many(model, position)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-10), got, wanted)
 
 

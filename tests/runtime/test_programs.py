@@ -10,8 +10,8 @@ from jax import Array
 
 from thermint import Model
 from thermint.model import evaluate
+from thermint.path import path
 from thermint.runtime import keys, programs
-from thermint.sampling import population
 
 DATA = np.array([0.3, 1.7, -0.4])
 
@@ -39,15 +39,15 @@ def test_programs_are_made_once_for_numpys_arrays_and_jaxs(monkeypatch):
     monkeypatch.setattr(programs, "_found_or_made", counted)
     monkeypatch.setattr(programs, "MOST", 1)
     model = model_of()
-    again = population._evaluate_all(np.zeros((1, 2, 3)), model=model, level=0).position
+    again = path._evaluate_many(np.zeros((1, 2, 3)), model=model, level=0).position
     for at in (np.zeros((1, 2, 3)), jnp.zeros((1, 2, 3)), again):
-        assert np.all(population.evaluate_all(model, at).log_prior == float(normal(jnp.zeros(3))))
+        assert np.all(path.evaluate_many(model, at).log_prior == float(normal(jnp.zeros(3))))
     assert len(made) == 1
-    population.evaluate_all(model, np.zeros((1, 4, 3)))  # and the first is forgotten
-    population.evaluate_all(model, np.zeros((1, 2, 3)))
+    path.evaluate_many(model, np.zeros((1, 4, 3)))  # and the first is forgotten
+    path.evaluate_many(model, np.zeros((1, 2, 3)))
     assert len(made) == 3
     programs.forget()
-    population.evaluate_all(model, np.zeros((1, 2, 3)))
+    path.evaluate_many(model, np.zeros((1, 2, 3)))
     assert len(made) == 4
 
 

@@ -21,6 +21,7 @@ from thermint import Model
 from thermint.kernels import Info, Kernel, Noise, Params, barker, hmc, mala, mmala, random_walk, target_acceptance
 from thermint.model import Evaluation, evaluate
 from thermint.model.draws import Draws
+from thermint.path.path import Path
 from thermint.sampling import population as pop
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.population import Population, Swap
@@ -73,7 +74,7 @@ def advance(
     kernel: Kernel = mmala,
     swap: Swap = even_odd,
 ) -> tuple[Population, Draws]:
-    engine = pop.engine_of(model, len(start.log_step), kernel=kernel, swap=swap, length=length)
+    engine = pop.engine_of(Path(model), len(start.log_step), kernel=kernel, swap=swap, length=length)
     keys = keys_of(len(start.log_step)) if keys is None else keys
     rungs = pop.rungs_of(LADDER, true_factors(TARGET) if factors is None else factors)
     return pop.collect(pop.launch(engine, keys, start, rungs, iteration, gain, stop or iteration + length))
@@ -301,7 +302,7 @@ def test_broken_swap_is_noticed() -> None:
 
 
 def test_start_weighs_prior_draws_by_the_likelihood() -> None:
-    states, deviation = pop.start(TARGET.model, keys_of(400), LADDER)
+    states, deviation = pop.start(Path(TARGET.model), keys_of(400), LADDER)
     assert_close(states, evaluate_all(states.position, model=TARGET.model), atol=1e-12)
     x = np.asarray(states.position)
     for u in TARGET.cdf(0.0, x[:, 0]).T:
@@ -317,7 +318,7 @@ def test_start_weighs_prior_draws_by_the_likelihood() -> None:
 
 def test_start_lends_a_supported_draw_to_a_population_without_any() -> None:
     model = cut_model(stats.norm.ppf(0.99), np.inf)
-    states, _ = pop.start(model, keys_of(8), LADDER)
+    states, _ = pop.start(Path(model), keys_of(8), LADDER)
     assert np.all(np.isfinite(states.log_likelihood))
     assert np.all(np.asarray(states.position) > stats.norm.ppf(0.99))
     assert 1 < len(np.unique(np.asarray(states.position)[:, 0])) < 8
@@ -374,7 +375,7 @@ def test_everything_is_learned_between_the_rounds_of_the_warmup() -> None:
         if start + n < len(calls.asked):
             np.testing.assert_array_equal(calls.asked[start + n][0], log_step)
     final = rounds[-1]
-    np.testing.assert_array_equal(final.precision_factor, precision_factor_of(final.frame.factor[:, 0]))
+    np.testing.assert_array_equal(final.precision_factor, precision_factor_of(final.frame.cholesky[:, 0]))
     # 500 independent draws: entries of the whitened covariance have a standard error of at most sqrt(2 / 500).
     for L, S in zip(final.precision_factor, calls.covariance, strict=True):
         np.testing.assert_allclose(L.T @ S @ L, np.eye(2), atol=4.5 * math.sqrt(2 / 500))
@@ -387,7 +388,7 @@ def options_for(kernel: Any) -> SamplerOptions:
 @cache
 def warmed_up(kernel: Hashable) -> tuple[Sampler, Draws]:
     """A sampler and its first 200 draws of each population."""
-    sampler = make_sampler(TARGET.model, LADDER, options_for(kernel), jax.random.key(1))
+    sampler = make_sampler(Path(TARGET.model), LADDER, options_for(kernel), jax.random.key(1))
     return sampler, concatenate([sampler.chunk() for _ in range(8)])
 
 
@@ -409,7 +410,7 @@ def test_warmup_learns_the_moments_of_every_rung(kernel: Any) -> None:
     frame = warmed_up(kernel)[0].frame
     for rung, t in enumerate(LADDER):
         S = TARGET.covariance(t)
-        L = precision_factor_of(frame.factor[:, 0])[rung]
+        L = precision_factor_of(frame.cholesky[:, 0])[rung]
         scale = np.linalg.eigvalsh(L.T @ S @ L)  # 1 if L is right
         assert np.all((scale > 0.6) & (scale < 1.6))
         assert np.all(np.abs(frame.mean[rung, 0] - TARGET.mean(t)) < 0.4 * np.sqrt(np.diag(S)))
@@ -432,7 +433,7 @@ def test_draws_after_warmup_have_the_right_means(kernel: Any) -> None:
 def test_sampler_draws_do_not_depend_on_the_chunks() -> None:
     """Rounds of 25 and more iterations are the same for chunks of 25 and of 5, and so are then all draws."""
     sampler, draws = warmed_up(mmala)
-    same = make_sampler(TARGET.model, LADDER, replace(options_for(mmala), length=5), jax.random.key(1))
+    same = make_sampler(Path(TARGET.model), LADDER, replace(options_for(mmala), length=5), jax.random.key(1))
     assert same.place.iteration == sum(ROUNDS)
     looks = 3 * pop.starts(LADDER)  # at the draws to start from, and twice beside them to check gradients
     assert same.evaluations == POPULATIONS * (sum(ROUNDS) * len(LADDER) + looks)
@@ -441,7 +442,7 @@ def test_sampler_draws_do_not_depend_on_the_chunks() -> None:
     assert same.evaluations == sampler.evaluations  # 200 draws later
     assert len(np.unique(draws.position[:, :, 0, 0])) == POPULATIONS * 200  # chunks go on, and populations differ
 
-    other = make_sampler(TARGET.model, LADDER, options_for(mmala), jax.random.key(2))
+    other = make_sampler(Path(TARGET.model), LADDER, options_for(mmala), jax.random.key(2))
     assert not np.any(other.chunk().position[:, :, 0] == draws.position[:, :LENGTH, 0])
 
 
@@ -459,7 +460,7 @@ def test_sampler_is_frozen_after_warmup(monkeypatch: pytest.MonkeyPatch) -> None
         return chunk
 
     monkeypatch.setattr(pop, "launch", spy)
-    sampler = make_sampler(TARGET.model, LADDER, options_for(mmala), jax.random.key(1))
+    sampler = make_sampler(Path(TARGET.model), LADDER, options_for(mmala), jax.random.key(1))
     rounds = len(asked)
     assert rounds == 2 + sum(ROUNDS) / LENGTH
     assert all(call["gain"] > 0 for call in asked)
@@ -468,7 +469,7 @@ def test_sampler_is_frozen_after_warmup(monkeypatch: pytest.MonkeyPatch) -> None
     assert [call["iteration"] for call in asked] == sorted({*begun, 1, 2})  # the second shows how long one takes
     first, *others = asked[rounds:]
     assert len(others) == 2
-    np.testing.assert_array_equal(first["factor"], precision_factor_of(sampler.frame.factor[:, 0]))
+    np.testing.assert_array_equal(first["factor"], precision_factor_of(sampler.frame.cholesky[:, 0]))
     for call in (first, *others):
         assert call["gain"] == 0
         np.testing.assert_array_equal(call["factor"], first["factor"])
@@ -505,9 +506,9 @@ def test_chunks_that_were_begun_ahead_are_the_same(monkeypatch: pytest.MonkeyPat
 
 
 def test_default_kernel_depends_on_the_number_of_parameters() -> None:
-    assert default_kernel(TARGET.model) is mala
+    assert default_kernel(Path(TARGET.model)) is mala
     many = replace(TARGET.model, sample_prior=lambda key: jax.random.normal(key, (50,)))
-    assert default_kernel(many) is hmc
+    assert default_kernel(Path(many)) is hmc
 
 
 @pytest.mark.parametrize("kernel", [mala, hmc, random_walk])
@@ -522,7 +523,7 @@ def test_many_parameters_do_without_lapack(kernel: Kernel) -> None:
     rungs = pop.rungs_of(LADDER, np.tile(np.eye(d), (len(LADDER), 1, 1)))
     at, own = np.zeros((2, len(LADDER), 3 * d + 4)), np.zeros((2, LENGTH * (len(LADDER) * (d + 2) + d)))
     function = pop._advance.__wrapped__  # type: ignore[attr-defined]  # not compiled
-    options: Any = {"model": model, "length": LENGTH, "kernel": kernel, "swap": even_odd, "level": 1}
+    options: Any = {"path": Path(model), "length": LENGTH, "kernel": kernel, "swap": even_odd, "level": 1}
     program = str(jax.make_jaxpr(partial(function, **options))(at, own, (rungs, (0, 0.0, LENGTH))))
     assert "while" in program
     assert "triangular_solve" not in program

@@ -17,11 +17,12 @@ from thermint import Draws, Model, ladders
 from thermint.kernels import mala, mmala
 from thermint.model.draws import ScoredDraws
 from thermint.paper import linear
+from thermint.path.mixture import Mixture
+from thermint.path.path import Path
 from thermint.path.quadrature import lobatto
-from thermint.path.reference import Mixture, make_mixture
 from thermint.runtime.session import Session
 from thermint.sampling.options import SamplerOptions
-from thermint.sampling.sampler import Sampler, make_sampler
+from thermint.sampling.sampler import Sampler, default_kernel, make_sampler
 from thermint.sampling.warmup import SHORT
 from thermint.search import scout as scouting
 from thermint.search.scout import (
@@ -42,14 +43,10 @@ from thermint.search.scout import (
     _scattered_ends,
     ascend,
     drop_transient,
-    kernel_for,
     levenberg_marquardt,
     missed_modes,
-    overall_factor,
-    reference_frame,
     refine_reference,
     scout,
-    warm_up,
 )
 
 D, POPULATIONS, PRIOR = 4, 2, 4.0
@@ -94,7 +91,7 @@ def settled(seed: int) -> FittedPath:
 @cache
 def warm(seed: int) -> Sampler:
     mixture, ladder, _ = settled(seed)
-    return warm_up(MODEL, mixture, ladder, replace(OPTIONS, length=50), jax.random.key(200 + seed))
+    return make_sampler(Path(MODEL, mixture), ladder, replace(OPTIONS, length=50), jax.random.key(200 + seed))
 
 
 # --- Uphill ---
@@ -179,11 +176,12 @@ def test_the_scout_finds_both_modes(seed: int) -> None:
 def test_the_reference_that_settles_is_close(seed: int) -> None:
     mixture, ladder, evaluations = settled(seed)
     assert mixture.components == 2
-    assert kernel_for(mixture) is mmala  # each mode has its own scale
+    assert default_kernel(Path(MODEL, mixture)) is mmala  # each mode has its own scale
+    assert isinstance(mixture, Mixture)
     order = np.argsort(mixture.mean[:, 0])
     for k, mean, width in zip(order, POSTERIOR_MEAN, POSTERIOR_WIDTH, strict=True):
         assert np.linalg.norm(mixture.mean[k] - mean) < 0.3 * width
-        ratio = np.linalg.eigvalsh(mixture.factor[k] @ mixture.factor[k].T) / width**2
+        ratio = np.linalg.eigvalsh(mixture.cholesky[k] @ mixture.cholesky[k].T) / width**2
         assert 0.8 < ratio[0] < ratio[-1] < 1.8
     assert np.all(np.abs(np.exp(mixture.log_weight[order]) - POSTERIOR_WEIGHT) < 0.15)
     last = warm(seed).last
@@ -203,7 +201,7 @@ WIDE = normal(np.eye(2), [3.0, -2.0], 0.5, 100.0 * np.array([[1.0, 0.5], [0.5, 1
 
 def test_descents_end_at_the_posterior() -> None:
     sampler = make_sampler(
-        WIDE.model,
+        Path(WIDE.model),
         ladders.power(SCOUT_RUNGS),
         SamplerOptions(4, mala, length=SCOUT_CHUNK, schedule=SHORT, adapt_ladder=True),
         jax.random.key(3),
@@ -283,11 +281,12 @@ def test_the_first_reference_is_fitted_to_chains_in_place(monkeypatch: pytest.Mo
     class FittedError(Exception):
         pass
 
-    def warm_up(model: Model, mixture: Mixture, *_: Any, **__: Any) -> None:
-        first.append(mixture)
+    def refuse(path: Path, *_: Any, **__: Any) -> None:
+        assert isinstance(path.reference, Mixture)
+        first.append(path.reference)
         raise FittedError
 
-    monkeypatch.setattr(scouting, "warm_up", warm_up)
+    monkeypatch.setattr(scouting, "make_sampler", refuse)
     with pytest.raises(FittedError):
         refine_reference(MODEL, chains, OPTIONS, jax.random.key(0), ladder=None, tolerance=0.01, session=Session())
     assert sorted(np.asarray(first[0].mean)[:, 0].round()) == [0.0, 12.0]  # and not 30
@@ -403,20 +402,3 @@ def test_without_overlap_the_posterior_rung_speaks() -> None:
     found = path_of(1000.0, draws=50)
     position, _ = _posterior(found, ladders.lobatto(5))
     np.testing.assert_array_equal(position, found.position[:, :, -1])
-
-
-def test_the_overall_factor_is_that_of_all_components() -> None:
-    rng = np.random.default_rng(8)
-    weight, mean = np.array([0.2, 0.3, 0.5]), rng.normal(0, 3, (3, 2))
-    covariance = np.stack([np.diag(rng.uniform(0.5, 2, 2)) + 0.3 for _ in range(3)])
-    mixture = make_mixture(weight, mean, covariance)
-    second = sum(w * (c + np.outer(m, m)) for w, c, m in zip(weight, covariance, mean, strict=True))
-    factor = overall_factor(mixture)
-    np.testing.assert_allclose(factor @ factor.T, second - np.outer(weight @ mean, weight @ mean), rtol=1e-12)
-    frame = reference_frame(mixture, warm(0).frame)
-    assert frame.factor.shape == (RUNGS[0], 3, 2, 2)
-    for rung in range(RUNGS[0]):
-        np.testing.assert_array_equal(frame.factor[rung], mixture.factor)
-        np.testing.assert_array_equal(frame.log_weight[rung], mixture.log_weight)
-    np.testing.assert_array_equal(frame.mean, np.broadcast_to(mean, (RUNGS[0], 3, 2)))
-    np.testing.assert_array_equal(frame.centre, warm(0).frame.centre)

@@ -21,7 +21,7 @@ def narrowness(score: np.ndarray, frame: RungMoments) -> np.ndarray:
         score: of the posterior, at draws from it or from rungs close to it, [..., d].
         frame: built from the reference.
     """
-    weight, factor = special.softmax(np.asarray(frame.log_weight)[-1]), np.asarray(frame.factor)[-1]
+    weight, factor = special.softmax(np.asarray(frame.log_weight)[-1]), np.asarray(frame.cholesky)[-1]
     covariance = np.einsum("k,kij->ij", weight, factor @ factor.mT)
     d = score.shape[-1]
     return np.mean((score.reshape(-1, d) @ np.linalg.cholesky(covariance)) ** 2, axis=0)

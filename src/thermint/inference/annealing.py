@@ -33,6 +33,7 @@ from thermint.model.model import Model
 from thermint.model.options import name_of, require_kernel, require_whole
 from thermint.model.result import Evidence
 from thermint.path.ladders import Ladder, as_ladder
+from thermint.path.path import Path
 from thermint.runtime import keys
 from thermint.runtime.programs import jit
 from thermint.sampling.options import SamplerOptions
@@ -94,12 +95,12 @@ def anneal(
     require_whole("particles", particles, at_least=2)
     require_whole("seed", seed, at_least=0)
     ladder = as_ladder(ladder)
-    kernel = kernel or default_kernel(model)
+    kernel = kernel or default_kernel(Path(model))
     if not traits_of(kernel).own_metric:
         model = replace(model, metric=None)  # nobody needs it
     key_pilot, key = keys.children(keys.new(seed), 2)
     options = SamplerOptions(PILOTS, kernel, length=PILOT_CHUNK, schedule=SHORT)
-    pilot = make_sampler(model, ladder, options, key_pilot)
+    pilot = make_sampler(Path(model), ladder, options, key_pilot)
     length = -(-particles // -(-particles // MOST_AT_ONCE))
     pieces = []
     for first in range(0, particles, length):

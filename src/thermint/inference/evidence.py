@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import pathlib
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,6 +25,7 @@ from thermint.model.options import require_kernel, require_positive, require_who
 from thermint.model.result import Evidence, plus_minus
 from thermint.path import ladders
 from thermint.path.ladders import Ladder, as_ladder
+from thermint.path.path import Path
 from thermint.runtime import keys
 from thermint.runtime.devices import device_layout, peers
 from thermint.runtime.progress import Progress
@@ -75,7 +76,7 @@ def sample(
     require_whole("draws", draws, at_least=1)
     require_whole("populations", populations, at_least=1)
     length = chunk_length(draws, populations=populations, rungs=len(ladder), dimension=model.dimension)
-    sampler = make_sampler(model, ladder, SamplerOptions(populations, kernel, swap, length), keys.new(seed))
+    sampler = make_sampler(Path(model), ladder, SamplerOptions(populations, kernel, swap, length), keys.new(seed))
     made = concatenate([sampler.chunk() for _ in range(-(-draws // length))]).block(0, draws)
     return made if model.differentiable else made._replace(grad_log_likelihood=np.full(made.position.shape, np.nan))
 
@@ -180,7 +181,7 @@ def evidence(
     max_seconds: float | None = None,
     seed: int = 0,
     progress: bool | None = None,
-    checkpoint: str | Path | Checkpoint | None = None,
+    checkpoint: str | pathlib.Path | Checkpoint | None = None,
     keep_draws: bool = False,
 ) -> Evidence:
     """Compute the log evidence of a model, with an error bar.

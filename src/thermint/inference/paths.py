@@ -26,6 +26,7 @@ from thermint.model.result import Evidence, Posterior
 from thermint.path import ladders
 from thermint.path.coordinates import RungMoments
 from thermint.path.ladders import Ladder
+from thermint.path.path import Path
 from thermint.path.quadrature import RULES
 from thermint.runtime import keys
 from thermint.runtime.devices import broadcast_scalar
@@ -41,12 +42,9 @@ from thermint.search.scout import (
     RUNGS,
     FittedPath,
     Scout,
-    kernel_for,
-    reference_frame,
     refine_reference,
     refit,
     scout,
-    warm_up,
 )
 
 TOLERANCE = 1e-4  # quadrature error to aim at on the fitted path, in nats, where no target error is given
@@ -122,8 +120,9 @@ class Paths:
                 scouted = self.scout()
                 spent = scouted.evaluations
             ladder = self.session.journal.stage("prior ladder", lambda: self._adapted(scouted.draws))
-        kernel = self.kernel or default_kernel(self.model)
-        settings = self._settings("prior", kernel)
+        path = Path(self.model)
+        kernel = self.kernel or default_kernel(path)
+        settings = self._settings(path, kernel)
         first = self._affordable(spent, len(ladder), kernel)
         length = self.session.journal.stage("prior length", lambda: self._length(first, len(ladder)))
 
@@ -131,7 +130,7 @@ class Paths:
             if not done:
                 self.session.bar.phase("warm-up")
             sampler = make_sampler(
-                self.model,
+                path,
                 ladder,
                 replace(self._sampling, length=length, cheap_to_run=self._cheap_to_run(done, len(ladder), kernel)),
                 self._key(1),
@@ -139,7 +138,7 @@ class Paths:
                 place=kept.place if kept else done.place if done else None,
             )
             plan = self.plan(ladder, 2 * done.planned if done else first, length=length)
-            return RoundSetup(sampler, sampler.frame, plan, spent, settings)
+            return RoundSetup(sampler, path.reference.coordinates(sampler.frame), plan, spent, settings)
 
         return self._until_precise("prior", begin)
 
@@ -174,11 +173,11 @@ class Paths:
         def begin(done: RoundResult | None, kept: RunAccumulator | None) -> RoundSetup:
             number = done.number + 1 if done else 1
             journal.forget(f"fitted reference {number - 1}")
-            mixture, ladder, evaluations = journal.stage(f"fitted reference {number}", lambda: settled(done))
-            kernel = self.kernel or kernel_for(mixture)
-            sampler = warm_up(
-                self.model,
-                mixture,
+            reference, ladder, evaluations = journal.stage(f"fitted reference {number}", lambda: settled(done))
+            path = Path(self.model, reference)
+            kernel = self.kernel or default_kernel(path)
+            sampler = make_sampler(
+                path,
                 ladder,
                 replace(self._sampling, length=length, cheap_to_run=self._cheap_to_run(done, len(ladder), kernel)),
                 # As many as there are rounds, and before them pilots.
@@ -191,11 +190,11 @@ class Paths:
             room = self._room(*cost)
             # The new ladder may have more rungs than the one by which the cost of this round was judged.
             draws = int(min(2 * done.planned, max(room, 2 * FOLDS))) if done else self._affordable(*cost)
-            plan = self.plan(ladder, draws, mixture.components, length)
+            plan = self.plan(ladder, draws, reference.components, length)
             if plan.draws > room and plan.chunks > 1:
                 plan = replace(plan, chunks=plan.chunks - 1)  # rounded up: down, where the budget has no room for that
-            settings = self._settings("fitted", kernel) | {"components": mixture.components, "dof": mixture.dof}
-            return RoundSetup(sampler, reference_frame(mixture, sampler.frame), plan, spent, settings)
+            settings = self._settings(path, kernel)
+            return RoundSetup(sampler, reference.coordinates(sampler.frame), plan, spent, settings)
 
         return self._until_precise("fitted", begin)
 
@@ -379,9 +378,8 @@ class Paths:
     def _key(self, stage: int) -> jax.Array:
         return keys.child(keys.new(self.seed), stage)
 
-    def _settings(self, reference: str, kernel: Kernel) -> dict[str, Any]:
-        return {
-            "reference": reference,
+    def _settings(self, path: Path, kernel: Kernel) -> dict[str, Any]:
+        return path.reference.describe() | {
             "kernel": name_of(kernel),
             "swap": name_of(self.swap),
             "gradients": self.model.differentiable,

@@ -119,7 +119,7 @@ def _features(draws: Draws, frame: RungMoments, *, degree: int) -> np.ndarray:
 
     def of_rung(rung: int) -> np.ndarray:
         position, _, score = at_rung(draws, rung)
-        return mixture_features(position, score, frame.log_weight[rung], frame.mean[rung], frame.factor[rung], degree)
+        return mixture_features(position, score, frame.log_weight[rung], frame.mean[rung], frame.cholesky[rung], degree)
 
     return np.concatenate([of_rung(rung) for rung in range(len(frame.mean))])
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import pathlib
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -37,6 +37,7 @@ from thermint.model.model import Model
 from thermint.paper import goodwin, linear, pima, radiata
 from thermint.paper.cais import controlled_ais
 from thermint.path import ladders, quadrature
+from thermint.path.path import Path
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.population import begin, begin_at, collect, engine_of, launch, rungs_of
 from thermint.sampling.sampler import Sampler, make_sampler
@@ -211,8 +212,8 @@ def tuned(application: str, model: int, rounds: WarmupSchedule, length: int) -> 
     """
     swap = even_odd if rounds is LONG else random_pairs  # for a quick look, one program less to compile
     options = SamplerOptions(APPLICATIONS[application].tuning, mmala, swap, length, rounds)
-    chosen = APPLICATIONS[application].models[model - 1]()
-    return make_sampler(chosen, ladders.power(RUNGS), options, jax.random.key(TUNING_SEED))
+    path = Path(APPLICATIONS[application].models[model - 1]())
+    return make_sampler(path, ladders.power(RUNGS), options, jax.random.key(TUNING_SEED))
 
 
 def paper_draws(task: Task) -> Draws:
@@ -230,9 +231,9 @@ def paper_draws(task: Task) -> Draws:
         random = np.random.default_rng([REPLICATE_SEED, task.model, task.draws, replicate])
         population, draw = random.integers(places.shape[0], size=RUNGS), random.integers(places.shape[1], size=RUNGS)
         starts.append(places[population, draw, np.arange(RUNGS)])
-    state = begin_at(model, np.stack(starts))
+    state = begin_at(Path(model), np.stack(starts))
     now = begin(state, jnp.broadcast_to(jnp.log(params.step_size), (len(starts), RUNGS)))
-    engine = engine_of(model, len(starts), kernel=mmala, swap=random_pairs, length=length, alone=True)
+    engine = engine_of(Path(model), len(starts), kernel=mmala, swap=random_pairs, length=length, alone=True)
     rungs = rungs_of(pilot.ladder, params.precision_factor)
     pieces = []
     for iteration in range(0, burn_in + task.draws, length):
@@ -279,7 +280,7 @@ def estimates_of(draws: Draws) -> tuple[list[tuple], dict[str, Any], tuple[str, 
 class Study:
     """Replicates in a file, and what is still to do."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: pathlib.Path) -> None:
         self.file = file
         self.records: list[Record] = []
         whole = file.read_text() if file.exists() else ""

@@ -21,7 +21,7 @@ class RungMoments(NamedTuple):
 
     log_weight: np.ndarray  # [rung, component]
     mean: np.ndarray  # [rung, component, d]
-    factor: np.ndarray  # [rung, component, d, d], lower Cholesky factor of the covariance
+    cholesky: np.ndarray  # [rung, component, d, d], lower Cholesky factor of the covariance
     centre: np.ndarray  # [rung], of the log likelihood g
     spread: np.ndarray  # [rung], standard deviation of g
 
@@ -29,12 +29,12 @@ class RungMoments(NamedTuple):
 def rung_moments(draws: Draws) -> RungMoments:
     """Take the moments of draws, all populations together; covariances shrink to their diagonal where draws are few."""
     position, g = np.asarray(draws.position), np.asarray(draws.log_likelihood)
-    mean, factor = moments(np.moveaxis(position, 2, 0).reshape(len(draws.ladder), -1, position.shape[-1]))
+    mean, cholesky = moments(np.moveaxis(position, 2, 0).reshape(len(draws.ladder), -1, position.shape[-1]))
     spread = g.std(axis=(0, 1))
     return RungMoments(
         log_weight=np.zeros((len(mean), 1)),
         mean=mean[:, None],
-        factor=factor[:, None],
+        cholesky=cholesky[:, None],
         centre=g.mean(axis=(0, 1)),
         spread=np.where(spread > 0, spread, 1.0),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from thermint.kernels import Kernel
 from thermint.sampling.population import Swap
 from thermint.sampling.swaps import even_odd
-from thermint.sampling.warmup import LONG, WarmupSchedule
+from thermint.sampling.warmup import WarmupSchedule
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class SamplerOptions:
         kernel: the move within a rung; by default one that suits the path.
         swap: the move between rungs.
         length: draws of one chunk.
-        schedule: lengths and gains of the rounds of the warm-up.
+        schedule: lengths and gains of the rounds of the warm-up; by default fewer if the covariance is known.
         adapt_ladder: let the warm-up move the rungs.
         cheap_to_run: so little is computed that the program is compiled fast, rather than optimised.
     """
@@ -28,6 +28,6 @@ class SamplerOptions:
     kernel: Kernel | None = None
     swap: Swap = even_odd
     length: int = 25
-    schedule: WarmupSchedule = LONG
+    schedule: WarmupSchedule | None = None
     adapt_ladder: bool = False
     cheap_to_run: bool = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from itertools import cycle, pairwise
 from typing import Any, NamedTuple
 
@@ -15,23 +14,21 @@ from jax import Array
 from thermint.kernels import Kernel, Noise, Params
 from thermint.kernels.base import apply, traits_of
 from thermint.model.checks import check_gradients, check_values, shifts
-from thermint.model.closure_constants import cheap_to_run, map_points
+from thermint.model.closure_constants import map_points
 from thermint.model.draws import Array as AnyArray
 from thermint.model.draws import Draws
-from thermint.model.evaluation import Evaluation, choose, evaluate, impossible, usable
-from thermint.model.model import Model
-from thermint.model.priors import draw_prior
+from thermint.model.evaluation import Evaluation, choose, impossible, usable
 from thermint.path.ladders import Ladder
-from thermint.path.reference import draw_from, reference_of, relative
+from thermint.path.path import Path
 from thermint.runtime.devices import DeviceLayout, allgather, device_layout
-from thermint.runtime.keys import child, children, words
+from thermint.runtime.keys import child, words
 from thermint.runtime.programs import jit
 from thermint.runtime.store import storable
 from thermint.sampling.noise import Block, noise
 
 Swap = Callable[[Array, Array, Array, Array], Array]
 
-STARTS = 64  # draws of the prior that chains of a population may start from
+STARTS = 64  # draws of the reference that chains of a population may start from
 MAX_JUMP_SD = 10.0  # standard deviations of the rung; proposals beyond it say nothing of a border
 
 
@@ -77,21 +74,21 @@ def draw_carry(kernel: Kernel, keys: np.ndarray, rungs: int, d: int) -> np.ndarr
 class Engine(NamedTuple):
     """What moves populations: all that stays the same from one chunk to the next."""
 
-    model: Model
+    path: Path
     kernel: Kernel  # the move within a rung
     swap: Swap  # the move between rungs
     length: int  # iterations that the program has room for: it makes chunks of any length up to that
     team: DeviceLayout  # the devices that share the populations
-    copies: list[Model]  # of the model, one on each of those
+    copies: list[Path]  # of the path, one on each of those
     level: int = 1  # of optimisation; see `thermint.runtime.programs.jit`
 
 
 def engine_of(
-    model: Model, populations: int, *, kernel: Kernel, swap: Swap, length: int, level: int = 1, alone: bool = False
+    path: Path, populations: int, *, kernel: Kernel, swap: Swap, length: int, level: int = 1, alone: bool = False
 ) -> Engine:
     """Get ready to move so many populations, on all devices, or ``alone`` on one."""
     team = device_layout(populations, alone)
-    return Engine(model, kernel, swap, length, team, team.put(model), level)
+    return Engine(path, kernel, swap, length, team, team.put(path), level)
 
 
 class Chunk(NamedTuple):
@@ -132,7 +129,7 @@ def launch(
     normals, uniforms = traits.numbers(d)
     # At each rung those of the kernel and one of the swap; and those of the fresh draw.
     random, for_fresh = noise(keys, iteration, length, Block(len(rungs.ladder), normals, uniforms + 1), Block(1, d, 2))
-    fresh = fresh_draws(engine.model, keys, iteration, for_fresh[:, :, 0])
+    fresh = engine.path.draw(keys, iteration, for_fresh[:, :, 0])
     # As one array, which is moved to a device in one step.
     chance = np.concatenate([part.reshape(len(keys), -1) for part in (random, fresh)], axis=1)
     packed = before.ends if isinstance(before, Chunk) else team.cut(_pack(before)[team.populations])
@@ -140,7 +137,7 @@ def launch(
     options: Any = {"length": length, "kernel": engine.kernel, "swap": engine.swap, "level": engine.level}
     turns = cycle(zip(team.devices, engine.copies, strict=True))
     made = [
-        _advance(*own, shared, model=copy, device=device, **options)
+        _advance(*own, shared, path=copy, device=device, **options)
         for (device, copy), *own in zip(turns, packed, team.cut(chance), strict=False)
     ]
     ends, record = map(list, zip(*made, strict=True))
@@ -161,7 +158,7 @@ def _advance(
     chance: Array,
     shared: tuple[Rungs, tuple[Array, Array, Array]],
     *,
-    model: Model,
+    path: Path,
     length: int,
     kernel: Kernel,
     swap: Swap,
@@ -190,15 +187,15 @@ def _advance(
     def move(
         noise: Noise, state: Evaluation, t: Array, params: Params, fresh: Array, carry: Array | None
     ) -> tuple[Evaluation, Array, Array | None]:
-        """Move one chain by the kernel; at t = 0 a fresh draw from the prior is the proposal instead."""
+        """Move one chain by the kernel; at t = 0 a fresh draw from the reference is the proposal instead."""
 
         def see(x: Array) -> Evaluation:
-            return _evaluate(model, jnp.where(t > 0, x, fresh))
+            return path.evaluate(jnp.where(t > 0, x, fresh))
 
         moved, info = apply(kernel, noise, state, t, params, see, carry)
         if carry is not None:
             carry = choose(t > 0, info.carry, carry)
-        # The rung at t = 0 is the prior where the likelihood is not zero.
+        # The rung at t = 0 is the reference where the likelihood is not zero.
         allowed = usable(info.proposal)  # NaN is as good as zero
         moved = choose(t > 0, moved, choose(allowed, info.proposal, state))
         # Far away, a density that only falls towards zero rounds to it: that is no border.
@@ -209,7 +206,7 @@ def _advance(
         said = jnp.stack([jnp.where(invalid, jnp.nan, acceptance), (~allowed & ~wild).astype(float)])
         return moved, said, carry
 
-    moves = map_points(move, model.batch, chains)
+    moves = map_points(move, path.model.batch, chains)
 
     def body(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         i, packed, record = carry
@@ -270,33 +267,34 @@ def _column(a: Array) -> Array:
     return a.reshape(len(a), -1)
 
 
-def start(model: Model, keys: Array | np.ndarray, ladder: Ladder, check: bool = True) -> tuple[Evaluation, np.ndarray]:
-    """Begin every rung at one of many prior draws, chosen with weight likelihood^t.
+def start(path: Path, keys: Array | np.ndarray, ladder: Ladder, check: bool = True) -> tuple[Evaluation, np.ndarray]:
+    """Begin every rung at one of many draws from the reference, chosen with weight likelihood^t.
 
     Args:
-        model: the model.
+        path: from the reference to the posterior.
         keys: one for each population.
         ladder: inverse temperatures.
         check: refuse a model that is NaN at any of the draws, or has wrong gradients; else those are not chosen.
 
     Returns:
-        The states, [population, rung], and the standard deviations of the prior, [d], as the draws show them.
+        The states, [population, rung], and the standard deviations of the reference, [d], as the draws show them.
 
     Raises:
         ValueError: the model's values at these draws are unusable; the message says which and where.
     """
     # Iterations count from 0, so that this key is no iteration's.
     keys = child(keys, 2**32 - 1)
-    (chance,) = noise(keys, 0, starts(ladder), Block(1, model.dimension, 2))
-    draws = evaluate_all(model, fresh_draws(model, keys, 0, chance[:, :, 0]))
-    # From the middle half of the draws, because a prior need not have a variance.
+    (chance,) = noise(keys, 0, starts(ladder), Block(1, path.model.dimension, 2))
+    draws = path.evaluate_many(path.draw(keys, 0, chance[:, :, 0]))
+    # From the middle half of the draws, because a reference need not have a variance.
     low, high = np.quantile(draws.position, [0.25, 0.75], axis=(0, 1))
     deviation = (high - low) / 1.349
     if check:
-        check_values(model, draws)
-        if model.differentiable:
+        check_values(path.model, draws)
+        if path.model.differentiable:
             shift = shifts(draws.position.shape, deviation)
-            check_gradients(model, draws, shift, *(evaluate_all(model, draws.position + s) for s in (shift, -shift)))
+            beside = (path.evaluate_many(draws.position + s) for s in (shift, -shift))
+            check_gradients(path.model, draws, shift, *beside)
     g = draws.log_likelihood
     supported = usable(draws)
     spare = np.argwhere(supported)[0]  # for a population none of whose own draws has a likelihood
@@ -311,55 +309,14 @@ def start(model: Model, keys: Array | np.ndarray, ladder: Ladder, check: bool = 
     return jax.tree.map(lambda a: a[chosen[..., 0], chosen[..., 1]], draws), deviation
 
 
-def begin_at(model: Model, position: np.ndarray) -> Evaluation:
+def begin_at(path: Path, position: np.ndarray) -> Evaluation:
     """Begin at given positions, [population, rung, d]."""
     # As many as `start` evaluates, so that the program is compiled already.
     rungs = position.shape[1]
     many = np.resize(np.arange(rungs), starts(position[0, :, 0]))
-    return jax.tree.map(lambda a: a[:, :rungs], evaluate_all(model, position[:, many]))
+    return jax.tree.map(lambda a: a[:, :rungs], path.evaluate_many(position[:, many]))
 
 
 def starts(ladder: Ladder) -> int:
-    """Return how many prior draws of each population `start` chooses from."""
+    """Return how many draws of the reference each population has, that `start` chooses from."""
     return max(STARTS, len(ladder))
-
-
-def evaluate_all(model: Model, position: np.ndarray | Array) -> Evaluation:
-    """Evaluate the model at positions [population, many, d], as NumPy arrays."""
-    fitted = reference_of(model)
-    if fitted is not None:  # by the program of the user's model
-        return relative(evaluate_all(fitted.model, position), fitted.mixture, with_metric=model.metric is not None)
-    return jax.tree.map(np.asarray, _evaluate_all(position, model=model, level=0 if cheap_to_run(model) else 1))
-
-
-@jit("level")
-def _evaluate_all(position: Array, *, model: Model, level: int) -> Evaluation:
-    flat = position.reshape(-1, position.shape[-1])
-    found = map_points(partial(_evaluate, model), model.batch, len(flat))(flat)
-    return jax.tree.map(lambda a: a.reshape(*position.shape[:-1], *a.shape[1:]), found)
-
-
-def _evaluate(model: Model, position: Array) -> Evaluation:
-    """Do what `evaluate` does; with a reference, faster."""
-    fitted = reference_of(model)
-    if fitted is None:
-        return evaluate(model, position)
-    return relative(evaluate(fitted.model, position), fitted.mixture, with_metric=model.metric is not None)
-
-
-def fresh_draws(model: Model, keys: Array | np.ndarray, first: int, chance: np.ndarray) -> np.ndarray:
-    """Draw from the prior for some iterations of each population, from the first on.
-
-    Args:
-        model: the model.
-        keys: one for each population.
-        first: number of the first iteration.
-        chance: random numbers to draw from a reference with, [population, iteration, d + 2].
-
-    Returns:
-        [population, iteration, d].
-    """
-    fitted = reference_of(model)
-    if fitted is not None:
-        return draw_from(fitted.mixture, chance)
-    return draw_prior(model, children(keys, chance.shape[1], first))

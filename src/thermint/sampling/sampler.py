@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from thermint import kernels
 from thermint.interop import as_model
 from thermint.kernels import Kernel, Params, hmc, mala, random_walk
 from thermint.kernels.base import traits_of
@@ -20,6 +21,7 @@ from thermint.model.model import Model
 from thermint.model.priors import check_normalised
 from thermint.path.coordinates import RungMoments
 from thermint.path.ladders import Ladder
+from thermint.path.path import Path
 from thermint.runtime import keys
 from thermint.runtime.linalg import LARGEST_WRITTEN_OUT
 from thermint.runtime.session import Session
@@ -28,7 +30,7 @@ from thermint.runtime.store import storable
 from thermint.sampling import population as pop
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.population import Chunk, Engine, Population, Rungs
-from thermint.sampling.warmup import precision_factor_of, warmup
+from thermint.sampling.warmup import LONG, STEPS_ONLY, precision_factor_of, warmup
 
 FIRST_STEP = 0.5
 AHEAD = 2  # chunks that devices are given before they are needed: one to work on, one to go on with
@@ -166,7 +168,7 @@ class Sampler:
         Chains that come from everywhere and end in different modes show these, whatever weight each has on the way.
         Every chain tunes its own step, in each chunk by another gain.
         """
-        begun = self.place.population._replace(state=pop.begin_at(self._steps.engine.model, position))
+        begun = self.place.population._replace(state=pop.begin_at(self._steps.engine.path, position))
         spent = position.shape[0] * pop.starts(self.ladder)
         self.place = self.place._replace(population=begun, evaluations=self.evaluations + spent)
         for gain in gains:
@@ -192,35 +194,33 @@ def checked_model(model: Any) -> Model:
 
 
 def make_sampler(
-    model: Model,
+    path: Path,
     ladder: Ladder,
     options: SamplerOptions,
     key: Array,
     *,
-    factor: np.ndarray | None = None,
     session: Session | None = None,
     place: SamplerState | None = None,
 ) -> Sampler:
     """Make a sampler, and warm it up.
 
     Args:
-        model: the model.
+        path: from the reference to the posterior.
         ladder: inverse temperatures.
         options: see there; by default the kernel is that of `default_kernel`.
         key: all randomness derives from it and from the population's index.
-        factor: Cholesky factor of the covariance, [d, d], where it is known; else the warm-up finds that of each rung.
         session: is told of every step.
         place: where a sampler with these arguments was before; it goes on from there, without a warm-up.
     """
     session = session or Session()
     populations, length = options.populations, options.length
-    kernel = options.kernel or default_kernel(model)
+    kernel = options.kernel or default_kernel(path)
     traits = traits_of(kernel)
-    if not traits.own_metric:
-        model = replace(model, metric=None)  # nobody needs it
+    path = replace(path, with_metric=traits.own_metric)
+    model, covariance = path.model, path.reference.covariance
     lapack = traits.own_metric and model.dimension > LARGEST_WRITTEN_OUT
     engine = pop.engine_of(
-        model,
+        path,
         populations,
         kernel=kernel,
         swap=options.swap,
@@ -233,37 +233,39 @@ def make_sampler(
     steps = ChunkScheduler(engine, own, cost, session)
     if place is not None:
         return Sampler(steps, place, last=None)
-    states, deviation = pop.start(model, own, ladder, check=factor is None)
+    states, deviation = pop.start(path, own, ladder, check=covariance is None)
     carry = pop.draw_carry(kernel, own, len(ladder), model.dimension)
     start = pop.begin(states, np.full((populations, len(ladder)), np.log(FIRST_STEP)), carry)
-    first = np.diag(1 / deviation) if factor is None else precision_factor_of(factor)
+    first = np.diag(1 / deviation) if covariance is None else precision_factor_of(np.linalg.cholesky(covariance))
     for tuned in warmup(
         start,
         np.tile(first, (len(ladder), 1, 1)),
         ladder,
         steps,
         length,
-        rounds=options.schedule,
+        rounds=options.schedule or (LONG if covariance is None else STEPS_ONLY),
         rescale=not traits.own_metric,
-        adapt_covariance=factor is None,
+        adapt_covariance=covariance is None,
         adapt_ladder=options.adapt_ladder,
     ):
         session.bar.iterated(tuned.iteration)
         session.stop_if_asked()
 
-    looks = 3 if factor is None and model.differentiable else 1  # at every start; see `population.start`
+    looks = 3 if covariance is None and model.differentiable else 1  # at every start; see `population.start`
     spent = tuned.iteration * cost + populations * pop.starts(ladder) * looks
     place = SamplerState(tuned.ladder, tuned.precision_factor, tuned.frame, tuned.population, tuned.iteration, spent)
     return Sampler(steps, place, last=tuned.draws)
 
 
-def default_kernel(model: Model) -> Kernel:
-    """Choose mala for few parameters, hmc for many, random_walk without gradients.
+def default_kernel(path: Path) -> Kernel:
+    """Choose the kernel that suits the reference; else mala for few parameters, hmc for many, random_walk if blind.
 
     All adapt to the covariance of the rung. On Pima's path from the prior, mmala with the model's own metric has less
     than half of mala's effective draws: away from the posterior the Fisher information all but vanishes, so that steps
     of the length that suits the posterior are far too long.
     """
-    if not model.differentiable:
+    if path.reference.kernel:
+        return getattr(kernels, path.reference.kernel)
+    if not path.model.differentiable:
         return random_walk
-    return mala if model.dimension <= MALA_UP_TO else hmc
+    return mala if path.model.dimension <= MALA_UP_TO else hmc

@@ -75,7 +75,7 @@ def warmup(
         # Step sizes wandered apart from population to population; go on from their geometric mean.
         log_step = np.mean(population.log_step, axis=0)
         if adapt_covariance:
-            previous, precision_factor = precision_factor, precision_factor_of(rung_moments(draws).factor[:, 0])
+            previous, precision_factor = precision_factor, precision_factor_of(rung_moments(draws).cholesky[:, 0])
             if rescale:  # the same steps in the new units
                 log_step += np.log(np.einsum("rii->ri", precision_factor) / np.einsum("rii->ri", previous)).mean(axis=1)
         if adapt_ladder and number <= len(rounds) - 2:

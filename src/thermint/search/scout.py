@@ -15,25 +15,26 @@ from scipy.spatial import cKDTree
 from thermint.estimators.errors import batch_error
 from thermint.estimators.mbar import log_mixture, mbar, rule_error
 from thermint.estimators.stepping_stone import bridge
-from thermint.kernels import Kernel, mala, mmala
 from thermint.model.closure_constants import cheap_to_run
 from thermint.model.draws import Draws, ScoredDraws, concatenate, join, scored_draws
 from thermint.model.evaluation import Evaluation, usable
 from thermint.model.evaluation import score as tempered_score
 from thermint.model.model import Model
 from thermint.path import ladders
-from thermint.path.coordinates import RungMoments, moments
+from thermint.path.coordinates import moments
+from thermint.path.fitting import fit
 from thermint.path.ladders import Ladder
+from thermint.path.path import Path, evaluate_many
 from thermint.path.quadrature import lobatto
-from thermint.path.reference import Mixture, fit, with_reference
+from thermint.path.reference import Reference
 from thermint.runtime import keys
 from thermint.runtime.session import Session
 from thermint.runtime.store import storable
 from thermint.sampling import population as pop
 from thermint.sampling.noise import generator
 from thermint.sampling.options import SamplerOptions
-from thermint.sampling.sampler import Sampler, SamplerState, make_sampler
-from thermint.sampling.warmup import SHORT, STEPS_ONLY
+from thermint.sampling.sampler import make_sampler
+from thermint.sampling.warmup import SHORT
 
 SCOUT_RUNGS = 16
 SCOUT_DRAWS = 100  # per rung and population, after warm-up
@@ -91,7 +92,7 @@ class Scout(NamedTuple):
 def scout(model: Model, options: SamplerOptions, key: Array, session: Session) -> Scout:
     """Run the prior path briefly, on a ladder that moves to where it is needed."""
     options = replace(options, length=SCOUT_CHUNK, schedule=SHORT, adapt_ladder=True, cheap_to_run=cheap_to_run(model))
-    sampler = make_sampler(model, ladders.power(SCOUT_RUNGS), options, key, session=session)
+    sampler = make_sampler(Path(model), ladders.power(SCOUT_RUNGS), options, key, session=session)
     draws = concatenate([sampler.chunk() for _ in range(SCOUT_DRAWS // SCOUT_CHUNK)])
     g = np.asarray(draws.log_likelihood)
     ratios = bridge(g, sampler.ladder, 5)
@@ -124,13 +125,13 @@ def ascend(model: Model, position: np.ndarray) -> np.ndarray:
     which is narrow, and of no weight at any rung but the last, is found if one draw in a hundred starts in its basin.
     """
     model = replace(model, metric=None)
-    here = pop.evaluate_all(model, position)
+    here = evaluate_many(model, position)
     scale = np.maximum(position.std(axis=(0, 1)), 1e-300)
     length = np.ones((*position.shape[:2], 1))
     for _ in range(ASCENT):
         slope = scale * tempered_score(here, 1.0)
         direction = slope / np.maximum(np.linalg.norm(slope, axis=-1, keepdims=True), 1e-300)
-        there = pop.evaluate_all(model, here.position + length * scale * direction)
+        there = evaluate_many(model, here.position + length * scale * direction)
         rises = np.asarray(_log_joint(there) > _log_joint(here))
         here = jax.tree.map(partial(_where, rises), there, here)
         length *= np.where(rises, 1.5, 0.4)[..., None]
@@ -159,7 +160,7 @@ def levenberg_marquardt(model: Model, starts: np.ndarray, random: np.random.Gene
     """
     d = starts.shape[-1]
     scale = np.maximum(starts.reshape(-1, d).std(axis=0), 1e-300)
-    here = pop.evaluate_all(model, starts.reshape(1, -1, d))
+    here = evaluate_many(model, starts.reshape(1, -1, d))
     damping = np.full(here.log_prior.shape, 0.01)
     for steps in range(CLIMB + 1):
         slope = np.asarray(tempered_score(here, 1.0))
@@ -167,7 +168,7 @@ def levenberg_marquardt(model: Model, starts: np.ndarray, random: np.random.Gene
         if steps == CLIMB or not np.any(np.sum(slope * step, axis=-1) > 2 * ASCENT_TOL):
             break
         step /= np.maximum(1.0, np.max(np.abs(step) / scale, axis=-1, keepdims=True))
-        there = pop.evaluate_all(model, here.position + np.where(np.isfinite(step), step, 0.0))
+        there = evaluate_many(model, here.position + np.where(np.isfinite(step), step, 0.0))
         rises = np.asarray(usable(there) & (_log_joint(there) > _log_joint(here)))
         here = jax.tree.map(partial(_where, rises), there, here)
         damping *= np.where(rises, 0.2, 4.0)
@@ -279,7 +280,7 @@ def drop_transient(chains: Chains) -> np.ndarray:
 class FittedPath(NamedTuple):
     """A path that starts close to the posterior."""
 
-    mixture: Mixture
+    reference: Reference
     ladder: Ladder
     evaluations: int = 0  # of all that led there
 
@@ -308,10 +309,10 @@ def refine_reference(
     rungs = ladder if ladder is not None else ladders.lobatto(RUNGS[0])
     evaluations, distance = 0, np.inf
     first = drop_transient(chains)
-    mixture = _fit(model, chains.position[first], chains.score[first])
-    reseeds = MOST_GIVEN_BACK if mixture.components > 1 else 0
+    reference = _fit(model, chains.position[first], chains.score[first])
+    reseeds = MOST_GIVEN_BACK if reference.components > 1 else 0
     for pilot in range(MOST_PILOTS):
-        sampler = warm_up(model, mixture, rungs, options, keys.child(key, pilot), session=session)
+        sampler = make_sampler(Path(model, reference), rungs, options, keys.child(key, pilot), session=session)
         assert sampler.last is not None
         pieces = concatenate([sampler.chunk() for _ in range(-(-PILOT_DRAWS // options.length))]).block(0, PILOT_DRAWS)
         evaluations += sampler.evaluations
@@ -320,14 +321,14 @@ def refine_reference(
         before, distance = distance, float(found.g[..., -1].mean() - found.g[..., 0].mean())
         if reseeds and np.sum(missing := missed_modes(chains, position)) >= FEWEST_LOST:
             reseeds, distance = reseeds - 1, np.inf
-            mixture = _fit(model, *_joined((position, score), (chains.position[missing], chains.score[missing])))
+            reference = _fit(model, *_joined((position, score), (chains.position[missing], chains.score[missing])))
             continue
-        mixture = _fit(model, position, score)
+        reference = _fit(model, position, score)
         if distance < CLOSE or distance > 0.7 * before:
             break
     if ladder is None:
         rungs = _enough(found.g, rungs, tolerance)
-    return FittedPath(mixture, rungs, evaluations)
+    return FittedPath(reference, rungs, evaluations)
 
 
 def _joined(many: tuple[np.ndarray, ...], few: tuple[np.ndarray, ...]) -> Iterator[np.ndarray]:
@@ -349,7 +350,7 @@ def refit(
     return FittedPath(_fit(model, *_posterior(some, run_on)), rungs)
 
 
-def _fit(model: Model, position: np.ndarray, score: np.ndarray) -> Mixture:
+def _fit(model: Model, position: np.ndarray, score: np.ndarray) -> Reference:
     """Fit a mixture to draws, with the help of their scores where the model has gradients."""
     return fit(position, score if model.differentiable else None)
 
@@ -371,43 +372,6 @@ def _posterior(found: ScoredDraws, ladder: Ladder) -> tuple[np.ndarray, np.ndarr
     chosen = np.searchsorted(np.cumsum(weight) / weight.sum(), steps)
     d = position.shape[-1]
     return position.reshape(1, -1, d)[:, chosen], score.reshape(1, -1, d)[:, chosen]
-
-
-def warm_up(
-    model: Model,
-    mixture: Mixture,
-    ladder: Ladder,
-    options: SamplerOptions,
-    key: Array,
-    *,
-    session: Session | None = None,
-    place: SamplerState | None = None,
-) -> Sampler:
-    """Warm up on the path from a mixture, unless there is a place to go on from; arguments as for `make_sampler`."""
-    path = with_reference(model, mixture)
-    options = replace(options, kernel=options.kernel or kernel_for(mixture), schedule=STEPS_ONLY)
-    return make_sampler(path, ladder, options, key, factor=overall_factor(mixture), session=session, place=place)
-
-
-def kernel_for(mixture: Mixture) -> Kernel:
-    """Choose mala, or mmala where the reference has several components: each then has its own metric."""
-    return mala if mixture.components == 1 else mmala
-
-
-def overall_factor(mixture: Mixture) -> np.ndarray:
-    """Cholesky factor of the covariance of all components together, [d, d]."""
-    weight, mean, factor = np.exp(mixture.log_weight), np.asarray(mixture.mean), np.asarray(mixture.factor)
-    away = mean - weight @ mean
-    return np.linalg.cholesky(np.einsum("k,kij->ij", weight, factor @ factor.mT) + (weight * away.T) @ away)
-
-
-def reference_frame(mixture: Mixture, frame: RungMoments) -> RungMoments:
-    """Build features in the coordinates of the reference, the same at every rung."""
-    rungs = len(frame.centre)
-    log_weight, mean, factor = (
-        np.broadcast_to(part, (rungs, *np.shape(part))) for part in (mixture.log_weight, mixture.mean, mixture.factor)
-    )
-    return frame._replace(log_weight=log_weight, mean=mean, factor=factor)
 
 
 def _enough(g: np.ndarray, ladder: Ladder, tolerance: float) -> Ladder:
