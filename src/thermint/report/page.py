@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from html import escape
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,52 +27,37 @@ import numpy as np
 import pandas as pd
 
 from thermint.estimators.table import label_of
-from thermint.inference.compare import COLUMNS, Comparison, compare
+from thermint.inference.compare import COLUMNS, SCALE, WITHIN, Comparison, compare
 from thermint.model.result import Evidence
-from thermint.report import drawing, plots, style
-from thermint.report import sentences as wording
-from thermint.report.sentences import number, with_error
+from thermint.report import drawing, markup, plots, sentences
+from thermint.report.formatting import error_text, number, quoted, with_error
+from thermint.report.methods import chosen, cited, methods
+from thermint.report.snippet import snippet
+from thermint.report.style import COLUMN, PAGE
+from thermint.report.trust import budget, checks, not_included
 
-Row = Mapping[Any, Any]
-
-# Of the table of rungs: what it is called, the columns that it needs, and how it is printed.
-RUNG_COLUMNS: tuple[tuple[str, tuple[str, ...], Callable[[Row], str]], ...] = (
-    ("t", ("t",), lambda row: number(row["t"], ".4g")),
-    ("E[g]", ("mean", "error"), lambda row: with_error(row["mean"], row["error"])),
-    ("plain average", ("plain_mean", "plain_error"), lambda row: with_error(row["plain_mean"], row["plain_error"])),
-    ("R(t)", ("ratio",), lambda row: number(row["ratio"], ".1e")),
-    ("degree", ("degree",), lambda row: number(row["degree"], ".0f")),
-    ("accepted", ("acceptance",), lambda row: number(row["acceptance"], ".2f")),
-    ("swap rate", ("swap_rate",), lambda row: number(row["swap_rate"], ".2f")),
-    ("ESS", ("ess",), lambda row: number(row["ess"], ",.0f")),
-    ("R-hat", ("r_hat",), lambda row: number(row["r_hat"], ".3f")),
-    ("Pareto k", ("pareto_k",), lambda row: number(row["pareto_k"], ".2f")),
+# Label, column of `Evidence.rungs`, format (± is a value with its error), and meaning.
+RUNG_COLUMNS = (
+    ("t", "t", ".4g", "inverse temperature, 0 where the path starts and 1 at the posterior"),
+    ("E[g]", "mean", "±", "expectation of the log likelihood, or of its ratio to the reference"),
+    ("plain average", "plain_mean", "±", "the same without control variates"),
+    ("R(t)", "ratio", ".1e", "share of the variance of g that control variates leave"),
+    ("degree", "degree", ".0f", "of their trial functions"),
+    ("accepted", "acceptance", ".2f", "share of the moves within the rung"),
+    ("swap rate", "swap_rate", ".2f", "share of the swaps with the next rung that are accepted"),
+    ("ESS", "ess", ",.0f", "effective number of independent draws, or of weights"),
+    ("R-hat", "r_hat", ".3f", ""),
+    ("Pareto k", "pareto_k", ".2f", ""),
 )
-RUNG_WORDS = {
-    "t": "inverse temperature, 0 where the path starts and 1 at the posterior",
-    "E[g]": "expectation of the log likelihood, or of its ratio to the reference",
-    "plain average": "the same without control variates",
-    "R(t)": "share of the variance of g that control variates leave",
-    "degree": "of their trial functions",
-    "accepted": "share of the moves within the rung",
-    "swap rate": "share of the exchanges with the next rung that are accepted",
-    "ESS": "effective number of independent draws, or of weights",
-}
-TOO_ROUGH = 0.5  # error of a log Bayes factor of rivals, from which on their probabilities are not known
-NO_PLOTS = 'More figures need matplotlib: pip install "thermint[plot]".'
 
 
 def write(results: Mapping[str, Evidence], path: str | Path, table: pd.DataFrame | None = None) -> Path:
-    """Write a page about one model, or several that are compared.
+    """Write a page about one model, or several that are compared, and return its path.
 
     Args:
         results: ``{"name": result}``; the name of a single model may be "".
-        path: of the file, in a folder that there is. What was there before is replaced in one step.
-        table: of `thermint.compare` with these models, if it had a prior or warnings of its own; by default it is made
-            of the results.
-
-    Returns:
-        The path.
+        path: of the file, in an existing folder. A file that exists is replaced in one step.
+        table: of `thermint.compare`, with its prior and warnings; by default it is made of the results.
 
     Raises:
         ValueError: no results, or a table of other ones.
@@ -102,17 +87,13 @@ def page(results: Mapping[str, Evidence], table: pd.DataFrame | None = None) -> 
     table = _checked(table, results)
     results = {name: results[name] for name in table.index}  # the best first
     title = "Evidence of " + (f"{len(results)} models" if len(results) > 1 else next(iter(results)) or "a model")
-    methods = {name: wording.methods(result) for name, result in results.items()}
     body = [
         f"<header><h1>{escape(title)}</h1></header>",
         _answer(results, table),
         _warnings(table),
         _comparison(results, table) if len(results) > 1 else "",
-        *(
-            _model(i, name, result, methods[name], compared=len(results) > 1)
-            for i, (name, result) in enumerate(results.items())
-        ),
-        _references(methods.values(), compared=len(results) > 1),
+        *(_model(i, name, result, compared=len(results) > 1) for i, (name, result) in enumerate(results.items())),
+        _references(results.values()),
     ]
     script, style = _asset("report.js"), _asset("report.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -123,8 +104,7 @@ def page(results: Mapping[str, Evidence], table: pd.DataFrame | None = None) -> 
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>\n{style}</style>\n</head>\n<body>\n'
-        f"<main>\n{chr(10).join(part for part in body if part)}\n</main>\n"
-        f"<script>{script}</script>\n</body>\n</html>\n"
+        f"<main>\n{chr(10).join(filter(None, body))}\n</main>\n<script>{script}</script>\n</body>\n</html>\n"
     )
 
 
@@ -139,253 +119,239 @@ def _checked(table: pd.DataFrame | None, results: Mapping[str, Evidence]) -> pd.
             return compare(results)
     table = table.set_axis(table.index.map(str))
     if not set(COLUMNS) <= set(table.columns) or set(table.index) != set(results):
-        raise ValueError(
-            f"table is not of these models, {', '.join(map(repr, results))}: give that of thermint.compare."
-        )
+        names = ", ".join(map(repr, results))
+        raise ValueError(f"table is not of these models, {names}: give that of thermint.compare.")
     for name, result in results.items():
         if not np.array_equal(table["log_evidence"][name], result.log_evidence, equal_nan=True):
-            raise ValueError(
-                f"table has another log evidence for {name!r} than its result: they are of different runs."
-            )
+            raise ValueError(f"table and result of {name!r} differ in their log evidence: they are of different runs.")
     return table
-
-
-# --- Parts of the page -----------------------------------------------------------------------------------------------
 
 
 def _answer(results: Mapping[str, Evidence], table: pd.DataFrame) -> str:
     ((name, result), *others) = results.items()
-    sentence = wording.verdict(table) if others else wording.answer(result, name)
-    caution = wording.caution([one for one in results if table["warnings"][one]], len(results))
+    sentence = sentences.verdict(table) if others else sentences.answer(result, name)
+    caution = sentences.caution([one for one in results if table["warnings"][one]], len(results))
     return (
         f'<section class="answer{" warned" if caution else ""}" aria-label="The answer">'
         f'<p class="sentence">{escape(sentence)}</p>'
         + (f'<p class="caution">{escape(caution)}</p>' if caution else "")
-        + f'<p class="soft">{escape(wording.meaning(len(results)))}</p></section>'
+        + f"{markup.soft(sentences.meaning(len(results)))}</section>"
     )
 
 
 def _warnings(table: pd.DataFrame) -> str:
-    said = [
-        f"{wording.quoted(name)}: {text}" if len(table) > 1 else text[:1].upper() + text[1:]
+    warnings = [
+        f"{quoted(name)}: {text}" if len(table) > 1 else text[:1].upper() + text[1:]
         for name, texts in table["warnings"].items()
         for text in texts
     ]
-    if said:
-        return (
-            f'<section class="notice warned" id="warnings"><h2>{len(said)} warning{"s" * (len(said) > 1)}</h2>'
-            f"{_list(said)}</section>"
-        )
+    if warnings:
+        heading = f"{len(warnings)} warning{'s' if len(warnings) > 1 else ''}"
+        return f'<section class="notice warned" id="warnings"><h2>{heading}</h2>{markup.items(warnings)}</section>'
     return (
-        '<section class="notice" id="warnings"><h2>No warnings</h2><p>Nothing was seen that speaks against '
+        '<section class="notice" id="warnings"><h2>No warnings</h2><p>No check speaks against '
         f"{'these numbers' if len(table) > 1 else 'this number'}: chains agree with each other, rungs with their "
-        "neighbours and methods with other methods, as far as there are any. That is no proof: what no chain has found "
-        "leaves no trace.</p></section>"
+        "neighbours and methods with other methods, as far as there are any. That is no proof: modes that no chain has "
+        "found leave no trace.</p></section>"
     )
 
 
 def _comparison(results: Mapping[str, Evidence], table: pd.DataFrame) -> str:
     printed = Comparison(table).printed()
     odds = [
-        wording.odds(-log_bf, error) if error > 0 and np.isfinite(log_bf) else ""
+        sentences.odds(-log_bf, error) if error > 0 and np.isfinite(log_bf) else ""
         for log_bf, error in zip(table["log_bf"], table["log_bf_error"], strict=True)
     ]
     printed.insert(2, "odds against", odds)
-    rivals = wording.undecided(table)
-    rough = any(table["log_bf_error"][name] > TOO_ROUGH for name in rivals)
+    rivals = sentences.undecided(table)
+    # Probabilities are not known where the error of a log Bayes factor is more than what is worth a mention (2 ln BF).
+    rough = any(2 * WITHIN * table["log_bf_error"][name] > SCALE[0][0] for name in rivals)
     if rough:
         printed.loc[rivals, "probability"] = "not known"
     rows = [[name, *row] for name, row in zip(table.index, printed.to_numpy().tolist(), strict=True)]
-    drawn = table.set_axis([name.replace("$", r"\$") for name in table.index])  # no formulas
-    figure = _figure(
-        lambda figure: plots.comparison(drawn, figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))),
-        (style.PAGE, 0.9 + 0.35 * len(table)),
+    figure = markup.figure(
+        plots.comparison,
+        table.set_axis([name.replace("$", r"\$") for name in table.index]),  # no formulas
+        (PAGE, 0.9 + 0.35 * len(table)),
         "Log evidences with 95 % intervals, and probabilities of the models.",
         "comparison",
-        wide=True,
+        ncols=2,
+        sharey=True,
+        width_ratios=(3, 2),
     )
     links = "".join(f'<li><a href="#model-{i}">{escape(name)}</a></li>' for i, name in enumerate(table.index))
+    about = (
+        "The log Bayes factor is relative to the best model. Odds against a model are those of the best one over it, "
+        "if both were equally probable before. The evidence against it is described in the words of Kass and Raftery "
+        "(1995)."
+    )
     return (
         '<section id="comparison"><h2>Comparison</h2>'
-        + _table(["model", *printed.columns], rows, wordy=(0, len(printed.columns)))
-        + '<p class="soft">The log Bayes factor is relative to the best model. Odds against a model are those of the '
-        "best one over it, if both were equally probable before. The words for the evidence against it are those of "
-        f"Kass and Raftery (1995).</p>{'' if rough else figure}{_not_included(results.values())}"
-        f'<nav aria-label="Models"><p class="soft">One by one:</p><ul>{links}</ul></nav></section>'
+        + markup.table(["model", *printed.columns], rows, wordy=(0, len(printed.columns)))
+        + f"{markup.soft(about)}{'' if rough else figure}{_left_out(results.values())}"
+        f'<nav aria-label="Models">{markup.soft("One by one:")}<ul>{links}</ul></nav></section>'
     )
 
 
-def _model(i: int, name: str, result: Evidence, methods: str, *, compared: bool) -> str:
+def _model(i: int, name: str, result: Evidence, *, compared: bool) -> str:
     """Write all about one model; under its name, if there are several."""
-    level = "h3" if compared else "h2"
-    shown = _shown(result)
-    parts = [
-        f"<h2>{escape(name or 'The model')}</h2><p>{escape(wording.answer(result))}</p>" if compared else "",
-        _budget(result, level) + ("" if compared else _not_included([result])),
-        _integrand(i, result, shown, level),
-        _rungs(i, shown, level),
-        _diagnostics(i, result, level),
-        _estimates(i, result, level),
-        f"<{level}>How it was computed</{level}><p>{escape(methods)}</p>",
-        _repeat(result, level),
-    ]
-    return f'<section class="{"model" if compared else "only"}" id="model-{i}">{"".join(parts)}</section>'
+    rungs = _rung_texts(result)
+    integrated = chosen(result) == "cti"
+    parts = {
+        "Where the error comes from": _budget(result) + ("" if compared else _left_out([result])),
+        "What is integrated" if integrated else "Along the path": _integrand(i, result, rungs, integrated=integrated),
+        "Rungs": _rungs(i, rungs),
+        "Diagnostics": _diagnostics(i, result),
+        "Other methods, same draws": _estimates(i, result),
+        "How it was computed": f"<p>{escape(methods(result))}</p>",
+        "How to repeat it": _repeat(result),
+    }
+    level, css = ("h3", "model") if compared else ("h2", "only")
+    head = f"<h2>{escape(name or 'The model')}</h2><p>{escape(sentences.answer(result))}</p>" if compared else ""
+    body = "".join(f"<{level}>{heading}</{level}>{content}" for heading, content in parts.items() if content)
+    return f'<section class="{css}" id="model-{i}">{head}{body}</section>'
 
 
-def _not_included(results: Collection[Evidence]) -> str:
-    said = (text for result in results for text in wording.not_included(result, compared=len(results) > 1))
-    return f"<p>What the error does not include:</p>{_list(list(dict.fromkeys(said)))}"
+def _left_out(results: Collection[Evidence]) -> str:
+    texts = (text for result in results for text in not_included(result, compared=len(results) > 1))
+    return f"<p>What the error does not include:</p>{markup.items(list(dict.fromkeys(texts)))}"
 
 
-def _budget(result: Evidence, level: str) -> str:
-    parts = wording.budget(result)
+def _budget(result: Evidence) -> str:
+    parts = budget(result)
     total = sum(part.error**2 for part in parts)
-    shares = [part.error**2 / total for part in parts] if 0 < total < np.inf else []
-    named = ", ".join(f"{part.name} {_share(share)}" for part, share in zip(parts, shares, strict=False))
+    shares = [part.error**2 / total for part in parts] if 0 < total < np.inf else [np.nan] * len(parts)
     rows = [
-        [_key(j) + escape(part.name), escape(wording.error_text(part.error)), escape(_share(share)), escape(part.note)]
-        for j, (part, share) in enumerate(zip(parts, shares or [np.nan] * len(parts), strict=True))
+        [markup.Markup(markup.key(j) + escape(part.name)), error_text(part.error), _share(share), part.note]
+        for j, (part, share) in enumerate(zip(parts, shares, strict=True))
     ]
-    rows.append(["total", escape(wording.error_text(result.standard_error)), "", "standard error of the answer"])
-    return (
-        f"<{level}>Where the error comes from</{level}>"
-        + (drawing.bar(shares, f"Shares of the squared error: {named}") if shares else "")
-        + _html_table(["part", "error", "share of the square", ""], rows, wordy=(0, 3), chosen=len(rows) - 1)
-    )
+    rows.append(["total", error_text(result.standard_error), "", "standard error of the answer"])
+    named = ", ".join(f"{part.name} {_share(share)}" for part, share in zip(parts, shares, strict=True))
+    bar = drawing.bar(shares, f"Shares of the squared error: {named}") if np.isfinite(shares).all() else ""
+    return bar + markup.table(["part", "error", "share of the square", ""], rows, wordy=(0, 3), chosen=len(rows) - 1)
 
 
 def _share(share: float) -> str:
     return "below 0.1 %" if 0 < share < 1e-3 else number(100 * share, ".1f") + " %"
 
 
-def _shown(result: Evidence) -> list[list[tuple[str, str]]]:
+def _rung_texts(result: Evidence) -> list[list[tuple[str, str]]]:
     """Print the table of rungs: for each, pairs of label and text."""
-    rows = result.rungs.to_dict("records")
-    columns = [column for column in RUNG_COLUMNS if set(column[1]) <= set(result.rungs)]
-    if "mean" in result.rungs and "error" not in result.rungs:
-        columns.insert(1, ("E[g]", ("mean",), lambda row: number(row["mean"], ".6g")))
+
+    def text(row: dict[Any, Any], column: str, form: str) -> str:
+        error = row.get(column.replace("mean", "error"), np.nan)
+        return with_error(row[column], error) if form == "±" else number(row[column], form)
+
+    columns = [one for one in RUNG_COLUMNS if one[1] in result.rungs]
+    rows = result.rungs.to_dict("records") if columns else []
     return [
-        [("rung", str(i)), *((label, text(row)) for label, _, text in columns)] for i, row in enumerate(rows) if columns
+        [("rung", str(i)), *((label, text(row, column, form)) for label, column, form, _ in columns)]
+        for i, row in enumerate(rows)
     ]
 
 
-def _integrand(i: int, result: Evidence, shown: list[list[tuple[str, str]]], level: str) -> str:
-    described = [", ".join(f"{label} {text}" for label, text in pairs) for pairs in shown]
-    svg = drawing.integrand(result, described)
+def _integrand(i: int, result: Evidence, rungs: list[list[tuple[str, str]]], *, integrated: bool) -> str:
+    svg = drawing.integrand(result, [", ".join(f"{label} {text}" for label, text in pairs) for pairs in rungs])
     if not svg:
         return ""
     plain = "plain_mean" in result.rungs
-    legend = '<span class="legend">' + _key(0) + ("with control variates" if plain else "averages") + "</span>"
+    legend = f'<span class="legend">{markup.key(0)}{"with control variates" if plain else "averages"}</span>'
     if plain:
-        legend += ' and <span class="legend">' + _key(1) + "plain averages</span>, both ± 2 errors"
-    integrated = wording.chosen(result) == "cti"
-    heading = "What is integrated" if integrated else "Along the path"
+        legend += f' and <span class="legend">{markup.key(1)}plain averages</span>, both ± 2 errors'
     area = "The area under the curve is the log evidence. " if integrated else ""
+    hint = "Point at a rung, here or in the table below, to see its numbers; or move with Tab and the arrow keys."
     return (
-        f'<{level}>{heading}</{level}><figure class="explore" data-table="rungs-{i}">{svg}'
-        '<div class="readout" hidden><p class="soft">Point at a rung, here or in the table below, to see its numbers; '
-        "or move with Tab and the arrow keys.</p></div>"
+        f'<figure class="explore" data-table="rungs-{i}">{svg}<div class="readout" hidden>{markup.soft(hint)}</div>'
         f"<figcaption>{area}Dots are the rungs: {legend}.</figcaption>"
-        f"{_data({'rungs': shown, 'result': result.as_dict()})}</figure>"
+        f"{markup.data({'rungs': rungs, 'result': result.as_dict()})}</figure>"
     )
 
 
-def _rungs(i: int, shown: list[list[tuple[str, str]]], level: str) -> str:
-    if not shown:
+def _rungs(i: int, rungs: list[list[tuple[str, str]]]) -> str:
+    if not rungs:
         return ""
-    header, rows = [label for label, _ in shown[0]], [[text for _, text in pairs] for pairs in shown]
-    table = _table(header, rows, id=f"rungs-{i}", tall=True)
-    words = "; ".join(f"{label}: {RUNG_WORDS[label]}" for label in header if label in RUNG_WORDS)
-    return f'<{level}>Rungs</{level}>{table}<p class="soft">{escape(words)}.</p>'
+    header = [label for label, _ in rungs[0]]
+    meanings = "; ".join(f"{label}: {meaning}" for label, *_, meaning in RUNG_COLUMNS if meaning and label in header)
+    rows = [[text for _, text in pairs] for pairs in rungs]
+    return markup.table(header, rows, id=f"rungs-{i}", tall=True) + markup.soft(f"{meanings}.")
 
 
-def _diagnostics(i: int, result: Evidence, level: str) -> str:
+def _diagnostics(i: int, result: Evidence) -> str:
     rows = min(plots.MOST_ROWS, result.trace.shape[2]) if result.trace is not None else 1
-    column, page = (style.COLUMN, 2.4), (style.PAGE, 1.2 * rows + 0.4)
-    figures = [
-        _figure(
-            lambda figure: plots.ratio(result, figure.subplots()),
-            column,
-            "Share of the variance of g that control variates leave; 1 is no gain.",
-            f"ratio-{i}",
-        ),
-        _figure(
-            lambda figure: plots.swaps(result, figure.subplots()),
-            column,
-            "How often neighbouring rungs exchange states (bars), and the communication barrier up to each (dots).",
-            f"swaps-{i}",
+
+    def figure(draw: Callable[..., object], width: float, height: float, caption: str, **grid: Any) -> str:
+        return markup.figure(draw, result, (width, height), caption, f"{draw.__name__}-{i}", **grid)
+
+    small = [
+        figure(plots.ratio, COLUMN, 2.4, "Share of the variance of g that control variates leave; 1 is no gain."),
+        figure(
+            plots.swaps, COLUMN, 2.4, "How often neighbouring rungs swap (bars), and the communication barrier (dots)."
         ),
     ]
-    traces = _figure(
-        lambda figure: plots.traces(result, figure.subplots(rows, 2, squeeze=False, width_ratios=(3, 2))),
-        page,
-        "Traces of g and their rank plots, a colour for each population. Populations that mix look alike.",
-        f"traces-{i}",
-        wide=True,
-    )
-    coefficients = _figure(
-        lambda figure: plots.coefficients(result, figure.subplots()),
-        (style.PAGE, 3.4),
-        "Coefficients of the control variates: rungs across, trial functions down, lowest degree first.",
-        f"coefficients-{i}",
-        wide=True,
-    )
-    checks, drawn = wording.checks(result), [*figures, traces, coefficients]
-    if not checks and not any(drawn):
+    large = [
+        figure(
+            plots.traces,
+            PAGE,
+            1.2 * rows + 0.4,
+            "Traces of g and their rank plots, a colour for each population. Populations that mix look alike.",
+            nrows=rows,
+            ncols=2,
+            squeeze=False,
+            width_ratios=(3, 2),
+        ),
+        figure(
+            plots.coefficients,
+            PAGE,
+            3.4,
+            "Coefficients of the control variates: rungs across, trial functions down, lowest degree first.",
+        ),
+    ]
+    found = checks(result)
+    if not found and not any(small + large):
         return ""
-    missing = "" if any(drawn) or _can_plot() else f'<p class="soft">{escape(NO_PLOTS)}</p>'
-    return (
-        f'<{level}>How well it went</{level}>{_list(checks)}{missing}<div class="figures">{"".join(figures)}</div>'
-        f"{traces}{coefficients}"
-    )
+    hint = "" if find_spec("matplotlib") else markup.soft('More figures need matplotlib: pip install "thermint[plot]".')
+    return f'{markup.items(found)}{hint}<div class="figures">{"".join(small)}</div>{"".join(large)}'
 
 
-def _can_plot() -> bool:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
-def _estimates(i: int, result: Evidence, level: str) -> str:
+def _estimates(i: int, result: Evidence) -> str:
     table = result.estimates
     if not {"log_evidence", "standard_error"} <= set(table) or len(table) < 2:
         return ""
-    names = [str(name) for name in table.index]
+    names = list(table.index)
+    answer = names.index(chosen(result)) if chosen(result) in names else None
     rows = [
-        [label_of(name), with_error(value, error), number(value - result.log_evidence, "+.2g")]
+        [
+            label_of(str(name)),
+            with_error(value, error),
+            "the answer" if name == chosen(result) else number(value - result.log_evidence, "+.2g"),
+        ]
         for name, value, error in zip(names, table["log_evidence"], table["standard_error"], strict=True)
     ]
-    answer = names.index(wording.chosen(result)) if wording.chosen(result) in names else None
-    if answer is not None:
-        rows[answer][2] = "the answer"
-    figure = _figure(
-        lambda figure: plots.estimators(result, figure.subplots()),
+    figure = markup.figure(
+        plots.estimators,
+        result,
         (4.6, 0.8 + 0.27 * len(table)),
         "Answers of all methods from the same draws, relative to the answer, ± 2 errors.",
         f"estimators-{i}",
     )
-    return (
-        f'<{level}>Other methods, same draws</{level}><div class="beside">'
-        + _table(["method", "log evidence", "minus the answer"], rows, wordy=(0,), chosen=answer)
-        + f"{figure}</div>"
-    )
+    header = ["method", "log evidence", "minus the answer"]
+    return f'<div class="beside">{markup.table(header, rows, wordy=(0,), chosen=answer)}{figure}</div>'
 
 
-def _repeat(result: Evidence, level: str) -> str:
+def _repeat(result: Evidence) -> str:
     settings = {name: value for name, value in result.settings.items() if name not in ("ladder", "versions")}
     settings["ladder"] = f"{len(result.settings.get('ladder', result.rungs))} rungs, listed above"
     settings |= {f"version of {package}": value for package, value in result.settings.get("versions", {}).items()}
-    settings["likelihood evaluations"] = f"{result.evaluations:,}"
-    settings["seconds"] = f"{result.seconds:.1f}"
+    settings |= {"likelihood evaluations": f"{result.evaluations:,}", "seconds": f"{result.seconds:.1f}"}
     rows = [[name.replace("_", " "), _setting(value)] for name, value in settings.items() if value is not None]
+    limits = (
+        "A budget (max_evaluations, max_seconds) or an interruption may have shortened the run. A given ladder that is "
+        "the one the library would have chosen is not shown."
+    )
     return (
-        f"<{level}>To repeat it</{level}><p>With the same model, data and versions, this call repeats the run:</p>"
-        f"<pre><code>{escape(wording.snippet(result))}</code></pre>"
-        '<p class="soft">A budget (max_evaluations, max_seconds) or an interruption may have shortened the run, and a '
-        "ladder that was given where the library could have chosen the same one does not show here.</p>"
-        + _table(["setting", "value"], rows, css="settings")
+        "<p>With the same model, data and versions, this call repeats the run:</p>"
+        f"<pre><code>{escape(snippet(result))}</code></pre>"
+        f"{markup.soft(limits)}{markup.table(['setting', 'value'], rows, css='settings')}"
     )
 
 
@@ -393,89 +359,10 @@ def _setting(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _references(methods: Iterable[str], *, compared: bool) -> str:
-    text = " ".join([*methods, "Kass and Raftery 1995" if compared else ""])
-    items = "".join(
-        f'<li>{escape(said)} <a href="https://doi.org/{escape(doi)}">doi:{escape(doi)}</a></li>'
-        for said, doi in wording.cited(text)
+def _references(results: Collection[Evidence]) -> str:
+    text = " ".join([*map(methods, results), "Kass and Raftery 1995" if len(results) > 1 else ""])
+    listed = "".join(
+        f'<li>{escape(one.text)} <a href="https://doi.org/{escape(one.doi)}">doi:{escape(one.doi)}</a></li>'
+        for one in cited(text)
     )
-    return f'<section id="references"><h2>References</h2><ul>{items}</ul></section>'
-
-
-# --- Pieces of HTML --------------------------------------------------------------------------------------------------
-
-
-def _list(items: Sequence[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>" if items else ""
-
-
-def _key(part: int) -> str:
-    """Return a small square in a colour, for a legend."""
-    return (
-        f'<svg class="key" viewBox="0 0 1 1" aria-hidden="true"><rect class="part-{part}" width="1" height="1"/></svg>'
-    )
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], **how: Any) -> str:
-    """Write a table of plain text; see `_html_table`."""
-    return _html_table(header, [[escape(cell) for cell in row] for row in rows], **how)
-
-
-def _html_table(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    id: str = "",
-    css: str = "",
-    wordy: Sequence[int] = (),
-    chosen: int | None = None,
-    tall: bool = False,
-) -> str:
-    """Write a table, whose cells are HTML; it scrolls where it is too wide, or too tall.
-
-    Args:
-        header: names of the columns.
-        rows: the first cell of each is its header.
-        id: of the table.
-        css: class of the table.
-        wordy: columns of words, not of numbers.
-        chosen: the row that is set in bold.
-        tall: scroll after some rows.
-    """
-
-    def cell(tag: str, column: int, content: str) -> str:
-        return f"<{tag}{' class=words' if column in wordy else ''}>{content}</{tag.split()[0]}>"
-
-    names = [escape(name).replace("-", "&#8209;") for name in header]  # hyphens at which no line ends
-    head = "".join(cell('th scope="col"', column, name) for column, name in enumerate(names))
-    body = "".join(
-        f"<tr{' class=chosen' if row_number == chosen else ''}>"
-        + "".join(cell("td" if column else 'th scope="row"', column, content) for column, content in enumerate(row))
-        + "</tr>"
-        for row_number, row in enumerate(rows)
-    )
-    named = (f' id="{id}"' if id else "") + (f' class="{css}"' if css else "")
-    return (
-        f'<div class="scroll{" tall" if tall else ""}" tabindex="0" role="group" aria-label="table">'
-        f"<table{named}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _figure(
-    draw: Callable[..., object], size: tuple[float, float], caption: str, prefix: str, *, wide: bool = False
-) -> str:
-    """Draw a plot with its caption, or nothing if the result does not have what it shows."""
-    try:
-        svg = drawing.from_matplotlib(draw, size, caption, prefix)
-    except (ImportError, ValueError):
-        return ""
-    inner = f'<div class="wide">{svg}</div>' if wide else svg
-    return f"<figure>{inner}<figcaption>{escape(caption)}</figcaption></figure>"
-
-
-def _data(value: Any) -> str:
-    """Put data into the page; no text in it can end the element that holds it."""
-    text = json.dumps(value, default=str)
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return f'<script type="application/json">{text}</script>'
+    return f'<section id="references"><h2>References</h2><ul>{listed}</ul></section>'
