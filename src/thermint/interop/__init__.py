@@ -1,7 +1,5 @@
 """Models people already have: NumPyro, PyMC, Bambi and plain Python; results as ArviZ reads them."""
 
-from __future__ import annotations
-
 import importlib
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """Bambi models: regressions written as formulas, which PyMC computes."""
 
-from __future__ import annotations
-
 import bambi
 
 from thermint.interop.pymc import from_pymc

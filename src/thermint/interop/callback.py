@@ -1,7 +1,5 @@
 """Likelihoods in plain NumPy, or in whatever else Python can call."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import math

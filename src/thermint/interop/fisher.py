@@ -4,8 +4,6 @@ If the observations' distribution has parameters p(theta), the Fisher informatio
 over the observations: F is the distribution's information about p, and J the Jacobian of p.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import jax

@@ -4,8 +4,6 @@ The libraries' own have branches that cost two to four times as much together wi
 regressions spend most of their time here.
 """
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 from jax import Array
 

@@ -1,7 +1,5 @@
 """NumPyro models: observed sites are the likelihood, all others the prior."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple

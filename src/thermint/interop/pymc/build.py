@@ -1,7 +1,5 @@
 """A PyMC model as a Model: observed variables are the likelihood, free ones the prior."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from weakref import WeakKeyDictionary
 

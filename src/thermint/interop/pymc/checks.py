@@ -1,7 +1,5 @@
 """Refuse by name what has no evidence, or what PyTensor cannot compile to JAX."""
 
-from __future__ import annotations
-
 import jax
 import pymc as pm
 from pymc.data import MinibatchOp

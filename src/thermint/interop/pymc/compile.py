@@ -1,7 +1,5 @@
 """From PyTensor's graphs to functions of JAX."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

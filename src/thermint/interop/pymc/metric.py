@@ -1,7 +1,5 @@
 """The Fisher information of observed variables of common families."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

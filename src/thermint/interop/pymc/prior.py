@@ -1,7 +1,5 @@
 """Draws of the prior on the real line, and the constants that PyMC's densities lack."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
