@@ -105,7 +105,7 @@ def run(page: Path) -> list[tuple[int, str, str | None]]:
         if block.kind == "python":
             padded = "\n" * (block.line - 1) + block.code  # so that errors name the page's lines
             with contextlib.redirect_stdout(output):
-                exec(compile(padded, str(page), "exec"), namespace)
+                exec(compile(padded, str(page), "exec", dont_inherit=True), namespace)
         elif block.kind == "file":
             named = NAMED.match(block.code)
             assert named
