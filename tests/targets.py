@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,9 @@ from jax import Array
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
-from thermint import Model
+from thermint import Draws, Evidence, Model
+from thermint.ladders import Ladder, power
+from thermint.model import Evaluation, evaluate
 
 
 @dataclass(frozen=True)
@@ -179,3 +182,37 @@ def paired_z(before: np.ndarray, after: np.ndarray) -> float:
         return np.inf
     error = difference.std(axis=0, ddof=1) / np.sqrt(len(difference))
     return float(np.max(np.abs(difference.mean(axis=0)) / np.maximum(error, 1e-12)))
+
+
+# --- Draws, and what their estimates must be like ---
+
+LADDER = power(7, 3)
+POPULATIONS, DRAWS = 2, 400
+
+
+@cache
+def evaluation(target: Target) -> Callable[[np.ndarray], Evaluation]:
+    """Evaluate at many points, compiled once."""
+    return jax.jit(jax.vmap(partial(evaluate, target.model)))
+
+
+def exact_draws(target: Target, seed: int, ladder: Ladder = LADDER, draws: int = DRAWS) -> Draws:
+    """Independent draws from every power posterior."""
+    rng = np.random.default_rng(seed)
+    theta = np.stack([target.draw(rng, t, POPULATIONS * draws) for t in ladder], axis=1)  # [population * draw, rung, d]
+    at = evaluation(target)(theta.reshape(-1, theta.shape[-1]))
+    shape = POPULATIONS, draws, len(ladder)
+    return Draws(ladder, *(np.asarray(part).reshape(*shape, *part.shape[1:]) for part in at[:5]))
+
+
+def z_of(result: Evidence, target: Target) -> float:
+    return (result.log_evidence - target.log_evidence) / result.standard_error
+
+
+def far(z: np.ndarray) -> bool:
+    """Whether z-scores of independent replicates are too small or too large on average: once in 10 000 times by chance.
+
+    Errors from some forty batches make them nearly normal, with a variance of 1.06.
+    """
+    square = np.sum((z - z.mean()) ** 2) / 1.06
+    return not stats.chi2.ppf(5e-5, len(z)) < square < stats.chi2.isf(5e-5, len(z))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from targets import NORMAL, SKEWED, SKEWED_2, Target
-from test_bridge import exact_draws
+from targets import NORMAL, SKEWED, SKEWED_2, Target, exact_draws
 from test_stepping_stone import assert_error_is_the_spread, error_where_constants_are_true, normal_traces, traces
 
 import thermint

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, partial
-
-import jax
 import numpy as np
 import pytest
-from targets import NORMAL, SKEWED, SKEWED_2, Target, normal
-from test_stepping_stone import far
+from targets import DRAWS, LADDER, NORMAL, POPULATIONS, SKEWED, SKEWED_2, Target, exact_draws, far, normal, z_of
 
 import thermint
-from thermint import Draws
 from thermint.control.coefficients import Controlled, uncontrolled
 from thermint.control.gram import TARGETS
 from thermint.control.plan import make_plan
@@ -20,32 +14,10 @@ from thermint.estimators.bridge import DOWN, UP, controlled_bridge
 from thermint.estimators.errors import batch_error
 from thermint.estimators.stepping_stone import bridge
 from thermint.estimators.table import methods
-from thermint.ladders import Ladder, power
-from thermint.model import Evaluation, evaluate
+from thermint.ladders import power
 from thermint.path.coordinates import RungMoments, rung_moments
 
-LADDER = power(7, 3)
-POPULATIONS, DRAWS = 2, 400
 WIDE = normal(np.eye(2), [0.0, 0.0], 1.0, 300.0**2 * np.eye(2))  # g goes down to -1e6 under the prior
-
-
-@cache
-def evaluation(target: Target) -> Callable[[np.ndarray], Evaluation]:
-    """Evaluate at many points, compiled once."""
-    return jax.jit(jax.vmap(partial(evaluate, target.model)))
-
-
-def exact_draws(target: Target, seed: int, ladder: Ladder = LADDER, draws: int = DRAWS) -> Draws:
-    """Independent draws from every power posterior."""
-    rng = np.random.default_rng(seed)
-    theta = np.stack([target.draw(rng, t, POPULATIONS * draws) for t in ladder], axis=1)  # [population * draw, rung, d]
-    at = evaluation(target)(theta.reshape(-1, theta.shape[-1]))
-    shape = POPULATIONS, draws, len(ladder)
-    return Draws(ladder, *(np.asarray(part).reshape(*shape, *part.shape[1:]) for part in at[:5]))
-
-
-def z_of(result: thermint.Evidence, target: Target) -> float:
-    return (result.log_evidence - target.log_evidence) / result.standard_error
 
 
 # --- Without control ---

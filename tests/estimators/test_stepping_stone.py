@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
-from targets import NORMAL, SKEWED, Target
+from targets import NORMAL, SKEWED, Target, far
 from test_errors import autoregressive
 
 from thermint.estimators.base import Ratios
@@ -36,15 +35,6 @@ def normal_traces(rng: np.random.Generator, ladder: Ladder, *shape: int, rho: fl
         theta = NORMAL.mean(t) + z @ np.linalg.cholesky(NORMAL.covariance(t)).T
         g.append(np.asarray(likelihood(theta.reshape(-1, 2))).reshape(shape))
     return np.stack(g, axis=-1)
-
-
-def far(z: np.ndarray) -> bool:
-    """Whether z-scores of independent replicates are too small or too large on average: once in 10 000 times by chance.
-
-    Errors from some forty batches make them nearly normal, with a variance of 1.06.
-    """
-    square = np.sum((z - z.mean()) ** 2) / 1.06
-    return not stats.chi2.ppf(5e-5, len(z)) < square < stats.chi2.isf(5e-5, len(z))
 
 
 def error_where_constants_are_true(ratios: Ratios, target: Target, ladder: Ladder) -> float:

@@ -8,14 +8,13 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import pytest
-from targets import NORMAL, SKEWED_2
-from test_bridge import exact_draws, z_of
+from targets import NORMAL, SKEWED_2, exact_draws, z_of
 
 import thermint
 from thermint.estimators.base import Estimate, EstimatorInput
 from thermint.estimators.stepping_stone import batch_means, log_mean_exp
 from thermint.estimators.table import ESTIMATORS, Citation, Estimator, methods
-from thermint.report import sentences
+from thermint.report.methods import methods as described
 
 mpl.use("Agg")
 
@@ -58,7 +57,7 @@ def test_a_new_estimator_is_an_entry_of_the_table(tmp_path: Path) -> None:
     labels = [label.get_text() for label in toy.plot.estimators().get_yticklabels()]
     assert labels == [ESTIMATORS[name].label for name in reversed(toy.estimates.index)]
     assert "importance sampling" in labels
-    assert "importance sampling from the prior (Kloek and van Dijk 1978)" in sentences.methods(toy)
+    assert "importance sampling from the prior (Kloek and van Dijk 1978)" in described(toy)
     page = toy.report(tmp_path / "toy.html").read_text()
     assert "Kloek, T. and van Dijk, H. K. (1978)." in page
     assert "Kloek" not in other.report(tmp_path / "other.html").read_text()

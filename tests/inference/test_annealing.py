@@ -13,8 +13,7 @@ from jax import Array
 from jax.tree_util import Partial
 from moves import persistent
 from scipy import stats
-from targets import NORMAL, SKEWED_2, Target
-from test_stepping_stone import far
+from targets import NORMAL, SKEWED_2, Target, far
 
 import thermint
 from thermint import Evidence, Model, kernels

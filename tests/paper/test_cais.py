@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from targets import NORMAL, SKEWED_2, Target
-from test_bridge import exact_draws, z_of
-from test_stepping_stone import far
+from targets import NORMAL, SKEWED_2, Target, exact_draws, far, z_of
 
 import thermint
 from thermint import Draws

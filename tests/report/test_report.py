@@ -216,7 +216,7 @@ def test_nothing_is_loaded(text, path):
 
 
 def test_names_and_warnings_are_text_not_html(result):
-    named = replace(result, warnings=(f"look: {SCRIPT}",), settings=result.settings | {"parameters": [SCRIPT]})
+    named = replace(result, warnings=(f"look: {SCRIPT}",), settings=replace(result.settings, parameters=[SCRIPT]))
     text = report.page({SCRIPT: named, "$\\frac{": ran(-142.0, 0.1), "日本 & 🙂": ran(-143.0, 0.1)})
     assert text.count("<figcaption>") == 7
     scripts = [attributes for tag, attributes in Tags(text).found if tag == "script"]
@@ -299,8 +299,9 @@ def test_methods_say_what_was_used(result):
     assert "2 independent populations with 400 draws" in text
     assert "second-order correction (Friel, Hurn and Wyse 2014)" in text
     assert "Stein control variates" in text
-    settings = result.settings | {"reference": "fitted", "components": 3, "dof": 5.0, "method": "bridge"}
-    settings |= {"kernel": "hmc", "swap": "random_pair", "crossfit": False, "degree": 2}
+    described = {"components": 3, "dof": 5.0}
+    settings = replace(result.settings, reference="fitted", described=described, method="bridge")
+    settings = replace(settings, kernel="hmc", swap="random_pair", crossfit=False, degree=2)
     other = methods(replace(result, settings=settings, rungs=result.rungs.assign(degree=2)))
     assert "a mixture of 3 Student-t distributions with 5 degrees of freedom" in other
     assert "Hamiltonian Monte Carlo" in other
@@ -341,11 +342,11 @@ def test_the_snippet_of_an_estimate():
 
 
 def test_rounds_and_functions_of_ones_own_in_the_snippet(result):
-    settings = result.settings | {"rounds": 3, "draws": 400, "target_error": 0.01, "kernel": "my_kernel", "seed": 7}
+    settings = replace(result.settings, rounds=3, draws=400, target_error=0.01, kernel="my_kernel", seed=7)
     text = snippet(replace(result, settings=settings))
     assert "draws=100, populations=2, target_error=0.01, seed=7" in text
     assert "kernel=my_kernel" in text
-    fitted = settings | {"reference": "fitted", "kernel": "mala", "ladder": thermint.ladders.lobatto(5).tolist()}
+    fitted = replace(settings, reference="fitted", kernel="mala", ladder=thermint.ladders.lobatto(5).tolist())
     assert '(model, rule="second-order", draws=100' in snippet(replace(result, settings=fitted))
 
 

@@ -32,6 +32,7 @@ from thermint.model.evaluation import Evaluation, evaluate, impossible, usable
 from thermint.model.model import Model
 from thermint.model.options import name_of, require_kernel, require_whole
 from thermint.model.result import Evidence
+from thermint.model.settings import Settings
 from thermint.path.ladders import Ladder, as_ladder
 from thermint.path.path import Path
 from thermint.runtime import keys
@@ -131,15 +132,16 @@ def anneal(
             {"log_evidence": [log_evidence], "standard_error": [error]}, index=pd.Index(["anneal"], name="method")
         ),
         diagnostics={"invalid": invalid},
-        settings={
-            "method": "anneal",
-            "kernel": name_of(kernel),
-            "seed": seed,
-            "particles": particles,
-            "ladder": ladder.tolist(),
-            "parameters": list(model.parameter_names),
-            "versions": {package: version(package) for package in ("thermint", "jax")},
-        },
+        settings=Settings(
+            method="anneal",
+            kernel=name_of(kernel),
+            gradients=model.differentiable,
+            seed=seed,
+            particles=particles,
+            ladder=ladder.tolist(),
+            parameters=list(model.parameter_names),
+            versions={package: version(package) for package in ("thermint", "jax")},
+        ),
     )
 
 

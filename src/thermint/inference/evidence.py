@@ -23,6 +23,7 @@ from thermint.kernels import Kernel
 from thermint.model.draws import Draws, concatenate
 from thermint.model.options import require_kernel, require_positive, require_whole
 from thermint.model.result import Evidence, plus_minus
+from thermint.model.settings import Settings
 from thermint.path import ladders
 from thermint.path.ladders import Ladder, as_ladder
 from thermint.path.path import Path
@@ -130,7 +131,7 @@ def estimate(
         crossfit=crossfit,
     )
     made = summarise_draws(draws, plan)
-    result = summarise(made, method=method, evaluations=0, begin=begin, settings={}, draws=draws)
+    result = summarise(made, method=method, evaluations=0, begin=begin, settings=Settings(), draws=draws)
     return replace(result, posterior=made.posterior)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -23,6 +23,7 @@ from thermint.model.draws import Draws, ScoredDraws
 from thermint.model.model import Model
 from thermint.model.options import name_of
 from thermint.model.result import Evidence, Posterior
+from thermint.model.settings import Settings
 from thermint.path import ladders
 from thermint.path.coordinates import RungMoments
 from thermint.path.ladders import Ladder
@@ -77,7 +78,7 @@ class RoundSetup(NamedTuple):
     frame: RungMoments
     plan: Plan
     spent: int  # evaluations before this sampler's own
-    settings: dict[str, Any]
+    settings: Settings
 
 
 @dataclass(frozen=True)
@@ -240,11 +241,11 @@ class Paths:
             method="auto" if self.rule is None else "cti",
             evaluations=evaluations,
             begin=self.session.begin,
-            settings=begun.settings | {"devices": begun.sampler.devices, "rounds": number},
+            settings=replace(begun.settings, devices=begun.sampler.devices, rounds=number),
         )
         if previous:
             result = warned(result, *diagnostics.round_warnings(previous.result, result))
-        if begun.settings["reference"] == "fitted" and self.model.differentiable:
+        if begun.settings.reference == "fitted" and self.model.differentiable:
             narrowness = diagnostics.narrowness(made.thinned.score[:, :, made.ladder >= 0.5], made.gram.frame)
             narrow = diagnostics.narrow_warnings(narrowness, self.model.parameter_names)
             result = warned(result, *narrow)
@@ -378,16 +379,17 @@ class Paths:
     def _key(self, stage: int) -> jax.Array:
         return keys.child(keys.new(self.seed), stage)
 
-    def _settings(self, path: Path, kernel: Kernel) -> dict[str, Any]:
-        return path.reference.describe() | {
-            "kernel": name_of(kernel),
-            "swap": name_of(self.swap),
-            "gradients": self.model.differentiable,
-            "seed": self.seed,
-            "target_error": self.target_error,
-            "parameters": list(self.model.parameter_names),
-            "versions": {package: version(package) for package in ("thermint", "jax")},
-        }
+    def _settings(self, path: Path, kernel: Kernel) -> Settings:
+        return Settings.of(
+            path.reference.describe(),
+            kernel=name_of(kernel),
+            swap=name_of(self.swap),
+            gradients=self.model.differentiable,
+            seed=self.seed,
+            target_error=self.target_error,
+            parameters=list(self.model.parameter_names),
+            versions={package: version(package) for package in ("thermint", "jax")},
+        )
 
 
 @jit(level=0)

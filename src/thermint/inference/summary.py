@@ -23,6 +23,7 @@ from thermint.estimators.thermodynamic import integrate
 from thermint.inference.controlling import trusted_control
 from thermint.model.draws import Draws
 from thermint.model.result import Evidence, plus_minus
+from thermint.model.settings import Settings
 from thermint.path.quadrature import RULES
 
 BRIDGE_ADVANTAGE = 0.5  # ratio of errors
@@ -51,7 +52,7 @@ def summarise(
     method: str,
     evaluations: int,
     begin: float,
-    settings: dict[str, Any],
+    settings: Settings,
     draws: Draws | None = None,
 ) -> Evidence:
     """Turn sums, traces and acceptance rates into an Evidence.
@@ -119,16 +120,16 @@ def summarise(
         diagnostics=seen,
         coefficients=_coefficients(path, controlled),
         trace=path.g[:, :: -(-path.g.shape[1] // LONGEST_TRACE)],
-        settings={
-            "method": method,
-            **settings,
-            "draws": int(given.batch_sizes.sum()),
-            "populations": len(path.g),
-            "ladder": path.ladder.tolist(),
-            "degree": plan.degree if plan.fixed else "auto",
-            "rule": plan.rule,
-            "crossfit": plan.crossfit,
-        },
+        settings=replace(
+            settings,
+            method=method,
+            ladder=path.ladder.tolist(),
+            draws=int(given.batch_sizes.sum()),
+            populations=len(path.g),
+            degree=plan.degree if plan.fixed else "auto",
+            rule=plan.rule,
+            crossfit=plan.crossfit,
+        ),
     )
 
 

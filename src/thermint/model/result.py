@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from thermint.model.settings import Settings
 from thermint.runtime import store
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Evidence:
         diagnostics: numbers of the whole run: ``round_trips`` of states from one end of the ladder to the other and
             back, the communication ``barrier`` that they overcome, the share of the prior ``supported`` by a likelihood
             above zero, and shares of proposals ``outside`` the support and ``invalid`` (NaN or +inf).
-        settings: what it takes to repeat the run.
+        settings: what it takes to repeat the run, see `thermint.model.settings.Settings`.
         coefficients: of the control variates, one row for each rung; in standard deviations of the log likelihood for
             one of the feature, whose trial function is named in whitened coordinates z1, z2, ...
         trace: log likelihood (less the reference) of up to 1000 draws, [population, draw, rung].
@@ -67,11 +68,16 @@ class Evidence:
     rungs: pd.DataFrame = field(repr=False)
     estimates: pd.DataFrame = field(repr=False)
     diagnostics: dict[str, float] = field(repr=False)
-    settings: dict[str, Any] = field(repr=False)
+    settings: Settings = field(repr=False)
     coefficients: pd.DataFrame | None = field(default=None, repr=False)
     trace: np.ndarray | None = field(default=None, repr=False)
     posterior: Posterior | None = field(default=None, repr=False)
     draws: Draws | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        settings: Any = self.settings
+        if isinstance(settings, dict):  # as files of earlier versions have them
+            object.__setattr__(self, "settings", Settings.of(settings))
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return the confidence interval of the log evidence at the given level."""
@@ -135,7 +141,7 @@ class Evidence:
             f"  error: Monte Carlo {self.mc_error:.2g}, quadrature {self.quadrature_error:.2g}",
             f"  {self.evaluations:,} likelihood evaluations, {self.seconds:.1f} s",
         ]
-        if not self.settings.get("gradients", True):
+        if not self.settings.gradients:
             lines.append("  without gradients: no control variates, so that the error is larger than it need be")
         return "\n".join(lines + [f"  warning: {warning}" for warning in self.warnings])
 
@@ -153,6 +159,7 @@ class Evidence:
 
         large = ("coefficients", "trace", "posterior", "draws")
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in large}
+        fields["settings"] = dict(self.settings)
         tables = {name: fields[name].reset_index().to_dict("list") for name in ("rungs", "estimates")}
         return plain(fields | tables)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Any
 
 import numpy as np
 
 from thermint.estimators import table
 from thermint.estimators.table import ESTIMATORS, Citation
 from thermint.model.result import Evidence
+from thermint.model.settings import Settings
 from thermint.report.formatting import number
 
 # Those of estimators are in their table.
@@ -48,21 +48,21 @@ RULES = {
 
 def kind(result: Evidence) -> str:
     """Name the function that made the result: "evidence", "estimate" (from given draws) or "anneal"."""
-    if result.settings.get("method") == "anneal":
+    if result.settings.method == "anneal":
         return "anneal"
-    return "evidence" if "reference" in result.settings else "estimate"
+    return "evidence" if result.settings.reference else "estimate"
 
 
 def chosen(result: Evidence) -> str:
     """Name the row of the table of estimates that is the answer."""
-    method = result.settings.get("method", "cti")
+    method = result.settings.method
     return table.methods().get(method, method)
 
 
 def methods(result: Evidence) -> str:
     """Describe how the answer was computed, with what this run used."""
     parts = (_annealing,) if kind(result) == "anneal" else (_path, _sampling, _estimator, _errors)
-    used = str(result.settings.get("versions", {}).get("thermint", version("thermint")))
+    used = result.settings.versions.get("thermint", version("thermint"))
     return " ".join([*(part(result) for part in parts), f"thermint {used} was used."])
 
 
@@ -70,8 +70,8 @@ def _annealing(result: Evidence) -> str:
     settings = result.settings
     return (
         "The log evidence was computed by annealed importance sampling (Neal 2001): "
-        f"{settings['particles']:,} particles were drawn from the prior and moved along a ladder of "
-        f"{len(settings['ladder'])} inverse temperatures towards the posterior by {_kernel(settings)}, which was tuned "
+        f"{settings.particles:,} particles were drawn from the prior and moved along a ladder of "
+        f"{len(settings.ladder)} inverse temperatures towards the posterior by {_kernel(settings)}, which was tuned "
         "beforehand. The evidence is the mean of their importance weights, and its standard error comes from their "
         "spread."
     )
@@ -79,8 +79,8 @@ def _annealing(result: Evidence) -> str:
 
 def _path(result: Evidence) -> str:
     settings = result.settings
-    rungs = f"{len(settings.get('ladder', result.rungs))} inverse temperatures t from 0 to 1"
-    if settings.get("reference") == "fitted":
+    rungs = f"{len(result.rungs)} inverse temperatures t from 0 to 1"
+    if settings.reference == "fitted":
         return (
             "The log evidence was computed along a path of densities proportional to "
             "q(θ)^(1-t) [p(y|θ) p(θ)]^t (cf. Friel and Pettitt 2008), "
@@ -93,8 +93,8 @@ def _path(result: Evidence) -> str:
     )
 
 
-def _reference(settings: dict[str, Any]) -> str:
-    components, dof = settings.get("components", 1), settings.get("dof")
+def _reference(settings: Settings) -> str:
+    components, dof = settings.described.get("components", 1), settings.described.get("dof")
     tail = f" with {dof:g} degrees of freedom" if dof else ""
     family = "Student-t" if dof else "normal"
     one = components == 1
@@ -104,26 +104,25 @@ def _reference(settings: dict[str, Any]) -> str:
 def _sampling(result: Evidence) -> str:
     settings = result.settings
     if kind(result) == "estimate":
-        populations = settings.get("populations", 0)
-        return f"The draws were given: {settings.get('draws', 0):,} per rung in each of {populations} populations."
+        return f"The draws were given: {settings.draws or 0:,} per rung in each of {settings.populations} populations."
     return (
-        f"All rungs were sampled together by population MCMC: {settings['populations']} independent populations with "
-        f"{settings['draws']:,} draws per rung after warm-up, moves by {_kernel(settings)}, and "
-        f"{SWAPS.get(settings['swap'], 'the swap ' + settings['swap'])}. In all, the likelihood was evaluated "
+        f"All rungs were sampled together by population MCMC: {settings.populations} independent populations with "
+        f"{settings.draws:,} draws per rung after warm-up, moves by {_kernel(settings)}, and "
+        f"{SWAPS.get(str(settings.swap), f'the swap {settings.swap}')}. In all, the likelihood was evaluated "
         f"{result.evaluations:,} times."
     )
 
 
-def _kernel(settings: dict[str, Any]) -> str:
-    return KERNELS.get(settings["kernel"], f"the kernel {settings['kernel']}")
+def _kernel(settings: Settings) -> str:
+    return KERNELS.get(str(settings.kernel), f"the kernel {settings.kernel}")
 
 
 def _estimator(result: Evidence) -> str:
-    fitted = result.settings.get("reference") == "fitted"
+    fitted = result.settings.reference == "fitted"
     ratio = "the log of the ratio of p(y|θ) p(θ) to q(θ)" if fitted else "log p(y|θ)"
     method = chosen(result)
     if method == "cti":
-        rule = RULES.get(result.settings.get("rule", ""), "quadrature")
+        rule = RULES.get(str(result.settings.rule), "quadrature")
         return (
             f"The log evidence is the integral over t of the expectation of g, {ratio} (Friel and Pettitt 2008). "
             f"{_control(result)} The integral was computed by {rule}."
@@ -143,13 +142,13 @@ def _control(result: Evidence) -> str:
     """Describe the control variates that were used, if any."""
     degrees = result.rungs["degree"].to_numpy() if "degree" in result.rungs else np.zeros(1)
     if not degrees.any():
-        why = "" if result.settings.get("gradients", True) else ", because the model has no gradients"
+        why = "" if result.settings.gradients else ", because the model has no gradients"
         return f"Expectations are plain averages over draws: no control variates were used{why}."
     low, high = int(degrees.min()), int(degrees.max())
     degree = f"degree {low}" if low == high else f"degrees {low} to {high}"
-    if result.settings.get("degree") == "auto":
+    if result.settings.degree == "auto":
         degree += ", chosen at every rung by the variance of held-out draws"
-    crossfit = result.settings.get("crossfit", True)
+    crossfit = result.settings.crossfit
     fitted = "fitted to other draws than they were applied to" if crossfit else "fitted in sample"
     return (
         "The variance of its average at every rung was reduced by Stein control variates of polynomial trial functions "

@@ -339,9 +339,9 @@ def _estimates(i: int, result: Evidence) -> str:
 
 
 def _repeat(result: Evidence) -> str:
-    settings = {name: value for name, value in result.settings.items() if name not in ("ladder", "versions")}
-    settings["ladder"] = f"{len(result.settings.get('ladder', result.rungs))} rungs, listed above"
-    settings |= {f"version of {package}": value for package, value in result.settings.get("versions", {}).items()}
+    settings = {name: value for name, value in dict(result.settings).items() if name not in ("ladder", "versions")}
+    settings["ladder"] = f"{len(result.rungs)} rungs, listed above"
+    settings |= {f"version of {package}": value for package, value in result.settings.versions.items()}
     settings |= {"likelihood evaluations": f"{result.evaluations:,}", "seconds": f"{result.seconds:.1f}"}
     rows = [[name.replace("_", " "), _setting(value)] for name, value in settings.items() if value is not None]
     limits = (

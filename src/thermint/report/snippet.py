@@ -19,37 +19,37 @@ def snippet(result: Evidence) -> str:
     settings, call = result.settings, kind(result)
     if call == "anneal":
         options = {
-            "ladder": _ladder(settings["ladder"]),
-            "particles": str(settings["particles"]),
-            "kernel": _function(kernels, settings["kernel"]),
+            "ladder": _ladder(settings.ladder),
+            "particles": str(settings.particles),
+            "kernel": _function(kernels, str(settings.kernel)),
         }
     elif call == "estimate":
-        options = {name: repr(settings[name]) for name in ("method", "degree", "rule", "crossfit") if name in settings}
+        options = {name: repr(settings[name]) for name in ("method", "degree", "rule", "crossfit")}
     else:
         options = _evidence_options(result)
-    if "seed" in settings:
-        options["seed"] = str(settings["seed"])
+    if settings.seed is not None:
+        options["seed"] = str(settings.seed)
     given = ["draws" if call == "estimate" else "model", *(f"{name}={value}" for name, value in options.items())]
     return f"import thermint\n\nresult = thermint.{call}({', '.join(given)})\n"
 
 
 def _evidence_options(result: Evidence) -> dict[str, str]:
     settings = result.settings
-    prior, lobatto = settings["reference"] == "prior", ladders.is_lobatto(np.asarray(settings["ladder"]))
-    kernel_chosen = not prior and settings["kernel"] in ("mala", "mmala", "hmc")  # by the fitted path
-    rule_chosen = settings["rule"] == ("lobatto" if lobatto else "second-order")
+    prior, lobatto = settings.reference == "prior", ladders.is_lobatto(np.asarray(settings.ladder))
+    kernel_chosen = not prior and settings.kernel in ("mala", "mmala", "hmc")  # by the fitted path
+    rule_chosen = settings.rule == ("lobatto" if lobatto else "second-order")
     rule_needed = not rule_chosen or (chosen(result) == "cti" and _bridge_preferred(result))
     options = (
         ("reference", prior, '"prior"'),
-        ("ladder", prior or not lobatto, _ladder(settings["ladder"])),
-        ("kernel", not kernel_chosen, _function(kernels, settings["kernel"])),
-        ("swap", settings["swap"] != "even_odd", _function(swaps, settings["swap"])),
-        ("degree", settings["degree"] != "auto" and settings.get("gradients", True), repr(settings["degree"])),
-        ("rule", rule_needed, f'"{settings["rule"]}"'),
-        ("crossfit", not settings["crossfit"], "False"),
-        ("draws", True, str(settings["draws"] // 2 ** (settings["rounds"] - 1))),  # rounds double them
-        ("populations", True, str(settings["populations"])),
-        ("target_error", settings["target_error"] is not None, repr(settings["target_error"])),
+        ("ladder", prior or not lobatto, _ladder(settings.ladder)),
+        ("kernel", not kernel_chosen, _function(kernels, str(settings.kernel))),
+        ("swap", settings.swap != "even_odd", _function(swaps, str(settings.swap))),
+        ("degree", settings.degree != "auto" and settings.gradients, repr(settings.degree)),
+        ("rule", rule_needed, f'"{settings.rule}"'),
+        ("crossfit", not settings.crossfit, "False"),
+        ("draws", True, str((settings.draws or 0) // 2 ** ((settings.rounds or 1) - 1))),  # rounds double them
+        ("populations", True, str(settings.populations)),
+        ("target_error", settings.target_error is not None, repr(settings.target_error)),
     )
     return {name: value for name, needed, value in options if needed}
 

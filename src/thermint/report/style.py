@@ -70,12 +70,12 @@ def clustered(result: Evidence) -> bool:
 
 def g_words(result: Evidence) -> str:
     """Name what is integrated."""
-    return "expected log likelihood" + (" ratio g" if result.settings.get("reference") == "fitted" else " g")
+    return "expected log likelihood" + (" ratio g" if result.settings.reference == "fitted" else " g")
 
 
 def curve(result: Evidence, t: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the curve through E_t[g] that the rule integrates: a polynomial, cubic pieces, or straight lines."""
-    rule, whole = result.settings.get("rule"), len(t) == len(result.rungs)
+    rule, whole = result.settings.rule, len(t) == len(result.rungs)
     fine = np.unique(np.concatenate([t, np.interp(np.linspace(0, len(t) - 1, 400), np.arange(len(t)), t)]))
     if rule == "lobatto" and whole:
         return fine, BarycentricInterpolator(t, mean)(fine)
