@@ -63,7 +63,13 @@ FILES = sorted(str(path.relative_to(SOURCE)) for room in ROOMS for path in (SOUR
 def test_every_module_has_a_room() -> None:
     folders = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert folders == set(ROOMS)
-    assert {path.name for path in SOURCE.glob("*.py")} == {"__init__.py", "ladders.py", "plots.py", "swaps.py"}
+    assert {path.name for path in SOURCE.glob("*.py")} == {
+        "__init__.py",
+        "__main__.py",
+        "ladders.py",
+        "plots.py",
+        "swaps.py",
+    }
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -1,12 +1,15 @@
 """The command line: answers, JSON, exit codes, and errors that say where a model was looked for."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+import thermint
 from thermint.cli.commands import app
 from thermint.cli.loading import BUILT_IN, load_model
 from thermint.model import Model
@@ -204,3 +207,8 @@ def test_a_model_that_fails_does_not_take_the_others_with_it(saved, tmp_path):
     assert "1 of 2 models failed" in result.stderr
     assert "'broken'" in result.stderr
     assert "linear: log evidence  -141.4" in result.stderr
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "thermint", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == thermint.__version__

@@ -1,22 +1,20 @@
-"""The command line: ``thermint evidence MODEL`` and its neighbours."""
+"""The commands: ``thermint evidence MODEL`` and others."""
 
 from __future__ import annotations
 
 import json
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from thermint.cli import loading
 from thermint.cli.loading import BUILT_IN
-
-if TYPE_CHECKING:
-    from thermint.model.result import Evidence
+from thermint.report.plots import KINDS
 
 app = typer.Typer(
     help="Bayesian model evidence with an error bar you can bet on.",
@@ -25,12 +23,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-KINDS = ("overview", "integrand", "ratio", "coefficients", "swaps", "traces", "estimators")
 
 
-def _built_in(begun: str) -> list[str]:
+def _complete(typed: str) -> list[str]:
     """Complete the name of a built-in model."""
-    return [name for name in BUILT_IN if name.startswith(begun)]
+    return [name for name in BUILT_IN if name.startswith(typed)]
 
 
 def _version(wanted: bool) -> None:
@@ -50,13 +47,9 @@ def main(
     """Bayesian model evidence with an error bar you can bet on."""
 
 
+MODEL: dict[str, Any] = {"metavar": "MODEL", "autocompletion": _complete}
 ModelName = Annotated[
-    str,
-    typer.Argument(
-        help="FILE.py:NAME (the file is Python, and is run), or a built-in one of `thermint examples`.",
-        metavar="MODEL",
-        autocompletion=_built_in,
-    ),
+    str, typer.Argument(help="FILE.py:NAME (the file is run), or a model of `thermint examples`.", **MODEL)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print all of it as JSON, for machines.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same answer.")]
@@ -64,7 +57,9 @@ DrawsOption = Annotated[int, typer.Option(help="Draws per rung and population, a
 TargetError = Annotated[float | None, typer.Option(help="Standard error to reach, by rounds of doubling length.")]
 MaxEvaluations = Annotated[int | None, typer.Option(help="Of the likelihood, at most.")]
 MaxSeconds = Annotated[float | None, typer.Option(help="No round begins that would end later.")]
+Save = Annotated[Path | None, typer.Option(help="Write the result to a file, for `plot`, `report` and `compare`.")]
 Report = Annotated[Path | None, typer.Option(help="Write a page for people: one HTML file.", metavar="FILE.html")]
+Results = Annotated[list[str], typer.Argument(help="Saved results; several are compared.", metavar="RESULT")]
 
 
 @app.command()
@@ -75,35 +70,20 @@ def evidence(
     target_error: TargetError = None,
     max_evaluations: MaxEvaluations = None,
     max_seconds: MaxSeconds = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="File to save the run in, and to go on from; see `thermint resume`.")
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Write the result to a file, for `plot`, `report` and `compare`.")
-    ] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="File to save the run in; see `thermint resume`.")] = None,
+    save: Save = None,
     report: Report = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute the log evidence of a model."""
-    options: dict[str, Any] = {"seed": seed, "draws": draws}
     budget = {"target_error": target_error, "max_evaluations": max_evaluations, "max_seconds": max_seconds}
-    with failures():
-        result = run(model, options | budget, checkpoint)
-        keep(result, save, report)
-    show(result, as_json)
+    run(model, {"seed": seed, "draws": draws} | budget, checkpoint, save, report, as_json)
 
 
 @app.command()
 def compare(
-    models: Annotated[
-        list[str],
-        typer.Argument(
-            help="MODEL, NAME=MODEL, or a saved result; two or more.", metavar="MODEL", autocompletion=_built_in
-        ),
-    ],
-    prior: Annotated[
-        list[str] | None, typer.Option(help="Probability of a model before the data, as NAME=0.5; give all or none.")
-    ] = None,
+    models: Annotated[list[str], typer.Argument(help="MODEL, NAME=MODEL, or a saved result; two or more.", **MODEL)],
+    prior: Annotated[list[str] | None, typer.Option(help="Probability before the data, NAME=0.5; all or none.")] = None,
     seed: Seed = 0,
     draws: DrawsOption = 1000,
     target_error: TargetError = None,
@@ -116,38 +96,40 @@ def compare(
     """Compare models: Bayes factors and posterior probabilities."""
     import thermint
 
-    budget: dict[str, Any] = {
-        "target_error": target_error,
-        "max_evaluations": max_evaluations,
-        "max_seconds": max_seconds,
-    }
+    budget = {"target_error": target_error, "max_evaluations": max_evaluations, "max_seconds": max_seconds}
+    options: dict[str, Any] = {"seed": seed, "draws": draws, "checkpoint": checkpoint} | budget
     with failures():
-        found, odds = load_all(models), probabilities(prior)
+        if len(models) < 2:
+            raise ValueError("there is nothing to compare: give two models or more.")
+        found = {
+            label: loading.load_result(name) if loading.is_result(name) else loading.load_model(name)
+            for label, name in loading.named(models).items()
+        }
         try:
-            table = thermint.compare(found, prior=odds, seed=seed, draws=draws, checkpoint=checkpoint, **budget)
+            table = thermint.compare(found, prior=probabilities(prior), **options)
         except thermint.RunsFailedError as error:
             done = (f"{name}: {str(one).splitlines()[0]}" for name, one in error.results.items())
             fail("\n".join([str(error), *done]))
         if report:
             table.report(report)
-    if not as_json:
+    if as_json:
+        rows = json.loads(table.to_json(orient="index", double_precision=15))
+        results = {name: result.as_dict() for name, result in table.results.items()}
+        print(json.dumps({"models": rows, "results": results}, indent=2))
+    else:
         print(table)
-        return
-    rows = json.loads(table.to_json(orient="index", double_precision=15))
-    print(json.dumps({"models": rows, "results": {k: v.as_dict() for k, v in table.results.items()}}, indent=2))
 
 
 @app.command()
 def resume(
     checkpoint: Annotated[Path, typer.Argument(help="File of an earlier run.")],
     model: Annotated[
-        str | None,
-        typer.Argument(help="FILE.py:NAME as in that run, which runs the file; not needed for built-in models."),
+        str | None, typer.Argument(help="FILE.py:NAME of that run, if it was one; the file is run.")
     ] = None,
     target_error: TargetError = None,
     max_evaluations: MaxEvaluations = None,
     max_seconds: MaxSeconds = None,
-    save: Annotated[Path | None, typer.Option(help="Write the result to a file.")] = None,
+    save: Save = None,
     report: Report = None,
     as_json: AsJson = False,
 ) -> None:
@@ -163,24 +145,21 @@ def resume(
         fail(f"there is no file {checkpoint}.")
     origin = found["origin"]
     if model is None and not origin:
-        fail(f"{checkpoint} does not say which model it is of: it was made from Python. Go on there, by the same call.")
+        fail(f"{checkpoint} was made in Python and does not name its model. Go on there, by the same call.")
     if model is None and origin not in BUILT_IN:
         fail(
-            f"{checkpoint} is of the model {origin}, a Python file that would be run. To run it, say so: "
+            f"{checkpoint} is of the model {origin}, whose Python file would be run. To run it, write: "
             f"thermint resume {checkpoint} {origin}"
         )
     options = {name: value for name, value in found["identity"]["settings"].items() if name not in ("kernel", "swap")}
-    given = {"target_error": target_error, "max_evaluations": max_evaluations, "max_seconds": max_seconds}
-    budget = found["budget"] | {name: value for name, value in given.items() if value is not None}
-    with failures():
-        result = run(model or origin, options | budget, checkpoint)
-        keep(result, save, report)
-    show(result, as_json)
+    budget = {"target_error": target_error, "max_evaluations": max_evaluations, "max_seconds": max_seconds}
+    options |= found["budget"] | {name: value for name, value in budget.items() if value is not None}
+    run(model or origin, options, checkpoint, save, report, as_json)
 
 
 @app.command()
 def plot(
-    results: Annotated[list[str], typer.Argument(help="Saved results; several are compared.", metavar="RESULT")],
+    results: Results,
     output: Annotated[Path, typer.Option(help="The picture: .png, .pdf or .svg.")] = Path("thermint.png"),
     kind: Annotated[str, typer.Option(help=f"Of one result: {', '.join(KINDS)}.")] = "overview",
 ) -> None:
@@ -190,30 +169,19 @@ def plot(
     with failures():
         import numpy as np
 
-        from thermint import compare
         from thermint.report import plots
 
-        found = {label: loading.load_result(path) for label, path in loading.named(results).items()}
-        draw, what = (plots.comparison, compare(found)) if len(found) > 1 else (getattr(plots, kind), *found.values())
-        axes = draw(what)
+        shown = saved(results)
+        axes = getattr(shown.plot, kind)() if len(results) == 1 else plots.comparison(shown)
         np.ravel(axes)[0].figure.figure.savefig(output, dpi=200)
     print(output)
 
 
 @app.command()
-def report(
-    results: Annotated[list[str], typer.Argument(help="Saved results; several are compared.", metavar="RESULT")],
-    output: Annotated[Path, typer.Option(help="The page.")] = Path("thermint.html"),
-) -> None:
+def report(results: Results, output: Annotated[Path, typer.Option(help="The page.")] = Path("thermint.html")) -> None:
     """Write a page on saved results: one HTML file."""
     with failures():
-        from thermint import compare
-
-        found = {label: loading.load_result(path) for label, path in loading.named(results).items()}
-        if len(found) > 1:
-            compare(found).report(output)
-        else:
-            next(iter(found.values())).report(output)
+        saved(results).report(output)
     print(output)
 
 
@@ -229,15 +197,16 @@ def examples(
             fail(f"there is no example {name!r}. There are {', '.join(scripts)}.")
         print(scripts[name].read_text(), end="")
         return
-    models = {key: said for key, (_, _, said) in BUILT_IN.items()}
-    about = {key: path.read_text().split('"""')[1].split("\n")[0] for key, path in scripts.items()}
+    models = {key: about for key, (_, _, about) in BUILT_IN.items()}
+    first_lines = {key: path.read_text().split('"""')[1].split("\n")[0] for key, path in scripts.items()}
     if as_json:
-        print(json.dumps({"models": models, "scripts": about}, indent=2))
+        print(json.dumps({"models": models, "scripts": first_lines}, indent=2))
         return
-    print("Models, as in `thermint evidence pima-2`:")
-    print("\n".join(f"  {key:20} {said}" for key, said in models.items()))
-    print("\nScripts, as in `thermint examples radon > radon.py`:")
-    print("\n".join(f"  {key:20} {said}" for key, said in about.items()))
+    for title, listed in (
+        ("Models, as in `thermint evidence pima-2`:", models),
+        ("\nScripts, as in `thermint examples radon > radon.py`:", first_lines),
+    ):
+        print("\n".join([title, *(f"  {key:20} {about}" for key, about in listed.items())]))
 
 
 @app.command()
@@ -272,13 +241,12 @@ def paper(
     except ImportError as error:
         fail(str(error))
     extent = study.QUICK if quick else study.FULL
-    for name in application or ():
-        if name not in extent:
-            fail(f"there is no application {name!r}. Give one of {', '.join(extent)}.")
+    unknown = [name for name in application or () if name not in extent]
+    if unknown:
+        fail(f"there is no application {unknown[0]!r}. Give one of {', '.join(extent)}.")
     chosen = {
-        name: one._replace(replicates=min(one.replicates, replicates or one.replicates))
-        for name, one in extent.items()
-        if application is None or name in application
+        name: extent[name]._replace(replicates=min(extent[name].replicates, replicates or extent[name].replicates))
+        for name in application or extent
     }
     try:
         print(reproduce.reproduce(chosen, output / "quick" if quick else output, workers))
@@ -289,55 +257,46 @@ def paper(
         fail(str(error))
 
 
-def run(model: str, options: dict[str, Any], checkpoint: Path | None) -> Evidence:
-    """Compute an evidence."""
+def run(
+    model: str, options: dict[str, Any], checkpoint: Path | None, save: Path | None, report: Path | None, as_json: bool
+) -> None:
+    """Compute an evidence, write what was asked for, and print it."""
     import thermint
     from thermint.inference.checkpoint import Checkpoint
 
-    saved = Checkpoint(checkpoint, model) if checkpoint else None
-    return thermint.evidence(loading.load_model(model), checkpoint=saved, **options)
-
-
-def keep(result: Evidence, save: Path | None, report: Path | None) -> None:
-    """Write what was asked for."""
-    if save:
-        result.save(save)
-    if report:
-        result.report(report)
-
-
-def show(result: Evidence, as_json: bool) -> None:
-    """Print a result."""
+    with failures():
+        file = Checkpoint(checkpoint, model) if checkpoint else None
+        result = thermint.evidence(loading.load_model(model), checkpoint=file, **options)
+        if save:
+            result.save(save)
+        if report:
+            result.report(report)
     print(json.dumps(result.as_dict(), indent=2) if as_json else result)
 
 
-def load_all(models: list[str]) -> dict[str, Any]:
-    """Load models and results, by their labels."""
-    if len(models) < 2:
-        raise ValueError("there is nothing to compare: give two models or more.")
-    return {
-        label: loading.load_result(name) if loading.is_result(name) else loading.load_model(name)
-        for label, name in loading.named(models).items()
-    }
+def saved(results: list[str]) -> Any:
+    """Load one result, or compare several."""
+    from thermint import compare
+
+    found = {label: loading.load_result(path) for label, path in loading.named(results).items()}
+    return compare(found) if len(found) > 1 else next(iter(found.values()))
 
 
-def probabilities(prior: list[str] | None) -> Mapping[str, float] | None:
+def probabilities(prior: list[str] | None) -> dict[str, float] | None:
     """Read ``NAME=0.5``."""
-    if not prior:
-        return None
     found = {}
-    for one in prior:
+    for one in prior or ():
         name, _, value = one.rpartition("=")
         try:
             found[name] = float(value)
         except ValueError:
             raise ValueError(f"--prior {one}: write it as NAME=0.5.") from None
-    return found
+    return found or None
 
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Turn what thermint refuses into a message and an exit code; errors in the user's own code keep a traceback."""
+    """Turn errors of thermint's into a message and an exit code; errors in the user's own code keep their traceback."""
     try:
         yield
     except (ValueError, TypeError, OSError, ImportError) as error:

@@ -1,4 +1,4 @@
-"""Is this installation well? Versions, devices, precision, cache, and a short run whose answer is known."""
+"""Check the installation: versions, precision, devices, cache, and a short run whose answer is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXTRAS = ("matplotlib", "pymc", "bambi", "diffrax", "distributed", "mpi4py", "ar
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """A check and its result."""
 
     what: str
     found: str
@@ -25,22 +25,20 @@ class Finding(NamedTuple):
 
 
 def examine() -> list[Finding]:
-    """Look at everything."""
-    return [*_versions(), _precision(), _devices(), _cache(), _self_test()]
-
-
-def _versions() -> list[Finding]:
-    def installed(names: tuple[str, ...]) -> str:
-        found = []
-        for name in names:
-            try:
-                found.append(f"{name} {version(name)}")
-            except PackageNotFoundError:
-                found.append(f"{name} -")
-        return ", ".join(found)
-
+    """Run all checks."""
     python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    return [Finding("python", python), Finding("packages", installed(CORE)), Finding("extras", installed(EXTRAS))]
+    versions = [Finding("python", python), Finding("packages", _versions(CORE)), Finding("extras", _versions(EXTRAS))]
+    return [*versions, _precision(), _devices(), _cache(), _self_test()]
+
+
+def _versions(names: tuple[str, ...]) -> str:
+    def installed(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return "-"
+
+    return ", ".join(f"{name} {installed(name)}" for name in names)
 
 
 def _precision() -> Finding:

@@ -1,4 +1,4 @@
-"""What the command line is given: names of built-in models, Python files with models, and files of results."""
+"""Models and results that the command line names: built-in models, Python files, and saved results."""
 
 from __future__ import annotations
 
@@ -26,11 +26,7 @@ BUILT_IN: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 def load_model(name: str) -> Any:
-    """Find a built-in model, or run a Python file and take a model from it: thermint's, PyMC's or Bambi's.
-
-    Raises:
-        ValueError: there is no such model; the message says where it was looked for.
-    """
+    """Find a built-in model, or run a Python file and take a model from it, as ``FILE.py:NAME``."""
     path, colon, attribute = name.rpartition(":")
     if not colon:
         return _built_in(name)
@@ -74,11 +70,7 @@ def _built_in(name: str) -> Any:
 
 
 def load_result(path: str) -> Evidence:
-    """Read a saved result.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Read a saved result."""
     if not Path(path).is_file():
         raise ValueError(f"there is no file {path}. Give a result that `thermint evidence --save FILE` wrote.")
     return Evidence.load(path)
@@ -111,7 +103,7 @@ def is_result(name: str) -> bool:
 
 
 def example_scripts() -> dict[str, Path]:
-    """Find the example scripts, in the package or, where that was installed from its sources, beside these."""
+    """Find the example scripts: in an installed package, or beside the sources."""
     here = Path(__file__).parent.parent
     folders = (here / "examples", here.parent.parent / "examples")
     folder = next((folder for folder in folders if folder.is_dir()), None)

@@ -1,0 +1,5 @@
+"""``python -m thermint``."""
+
+from thermint.cli import app
+
+app()
