@@ -21,6 +21,7 @@ from thermint.model.model import Model
 
 Values = dict[str, np.ndarray]
 Shapes = dict[str, tuple[int, ...]]
+Reader = Callable[[Any, tuple[int, ...]], np.ndarray]  # of what a user's function returned for so many points
 STEP = float(np.finfo(float).eps ** (1 / 3))  # of central differences: truncation and rounding errors balance there
 SCALAR = jax.ShapeDtypeStruct((), jnp.float64)
 
@@ -89,13 +90,18 @@ def _call(
     values: dict[str, Array],
 ) -> Any:
     """Call Python from a compiled program, once for all that is mapped over: the value, and the gradient if asked."""
-    like = {name: jax.ShapeDtypeStruct(value.shape, jnp.float64) for name, value in values.items()}
     shapes = {name: value.shape for name, value in values.items()}  # of one point: the callback sees a batch
 
     def call(batch: Mapping[str, Any]) -> Any:
-        value = _value(log_likelihood, shapes, vectorised, batch)
-        return value if gradient is None else (value, _gradient(gradient, shapes, vectorised, batch))
+        value = _at_points("log_likelihood", log_likelihood, _read_value, shapes, vectorised, batch)
+        if gradient is None:
+            return value
+        columns = _at_points("gradient", gradient, partial(_read_gradient, shapes), shapes, vectorised, batch)
+        parts = np.split(columns, np.cumsum([math.prod(shape) for shape in shapes.values()])[:-1], axis=-1)
+        slopes = {n: part.reshape(*value.shape, *shapes[n]) for n, part in zip(shapes, parts, strict=True)}
+        return value, slopes
 
+    like = {name: jax.ShapeDtypeStruct(shape, jnp.float64) for name, shape in shapes.items()}
     result = SCALAR if gradient is None else (SCALAR, like)
     return jax.pure_callback(call, result, values, vmap_method="broadcast_all")
 
@@ -140,70 +146,53 @@ def _with_differences(plain: Callable[[Array], Array], step: float) -> Callable[
     return log_likelihood
 
 
-def _value(
-    function: Callable[[Values], Any], shapes: Shapes, vectorised: bool, values: Mapping[str, Any]
-) -> np.ndarray:
-    """Evaluate the log likelihood at all points of a batch."""
-    batch, flat = _flat(values, shapes)
-
-    def checked(result: Any, shape: tuple[int, ...]) -> np.ndarray:
-        found = np.asarray(result, dtype=np.float64)
-        if found.shape != shape:
-            wanted = f"one number for each of {shape[0]} points" if shape else "one number"
-            raise TypeError(f"log_likelihood must return {wanted}, but returned an array of shape {found.shape}.")
-        return found
-
-    return _map("log_likelihood", function, checked, flat, math.prod(batch), vectorised).reshape(batch)
-
-
-def _gradient(function: Callable[[Values], Any], shapes: Shapes, vectorised: bool, values: Mapping[str, Any]) -> Values:
-    """Evaluate the gradient at all points of a batch."""
-    batch, flat = _flat(values, shapes)
-
-    def checked(result: Any, shape: tuple[int, ...]) -> np.ndarray:
-        if not isinstance(result, Mapping) or set(result) != set(shapes):
-            got = sorted(result) if isinstance(result, Mapping) else f"a {type(result).__name__}"
-            raise TypeError(f"gradient must return a dictionary with the derivatives for {list(shapes)}, not {got}.")
-        found = {name: np.asarray(result[name], dtype=np.float64) for name in shapes}
-        for name, one in shapes.items():
-            if found[name].shape != shape + one:
-                raise TypeError(f"gradient[{name!r}] has shape {found[name].shape} instead of {shape + one}.")
-        return np.concatenate([found[name].reshape(*shape, -1) for name in shapes], axis=-1)
-
-    raveled = _map("gradient", function, checked, flat, math.prod(batch), vectorised).reshape(*batch, -1)
-    parts = np.split(raveled, np.cumsum([math.prod(one) for one in shapes.values()])[:-1], axis=-1)
-    return {name: part.reshape(*batch, *shapes[name]) for name, part in zip(shapes, parts, strict=True)}
-
-
-def _flat(values: Mapping[str, Any], shapes: Shapes) -> tuple[tuple[int, ...], Values]:
-    """Return the shape of the batch, and copies of the values, which the user may write to, with one axis for it."""
-    arrays = {name: np.array(values[name], dtype=np.float64) for name in shapes}
-    name = next(iter(shapes))
-    batch = arrays[name].shape[: arrays[name].ndim - len(shapes[name])]
-    return batch, {name: array.reshape(-1, *shapes[name]) for name, array in arrays.items()}
-
-
-def _map(
+def _at_points(
     name: str,
     function: Callable[[Values], Any],
-    checked: Callable[[Any, tuple[int, ...]], np.ndarray],
-    flat: Values,
-    number: int,
+    read: Reader,
+    shapes: Shapes,
     vectorised: bool,
+    batch: Mapping[str, Any],
 ) -> np.ndarray:
-    """Call a user's function for all points, at once or one by one, and keep its error for `reraise_user_error`."""
-    points = [flat] if vectorised else ({key: v[i] for key, v in flat.items()} for i in range(number))
+    """Call a user's function at all points of a batch, at once or one by one, and keep its error for the user."""
+    arrays = {key: np.array(batch[key], dtype=np.float64) for key in shapes}  # copies, which the user may write to
+    key, shape = next(iter(shapes.items()))
+    axes = arrays[key].shape[: arrays[key].ndim - len(shape)]
+    flat = {key: array.reshape(-1, *shapes[key]) for key, array in arrays.items()}
+    number = math.prod(axes)
+    points = [flat] if vectorised else [{key: array[i] for key, array in flat.items()} for i in range(number)]
     results = []
     for point in points:
         try:
-            # Wild proposals overflow as a matter of course; what comes of it is judged by whoever asked.
+            # Wild proposals overflow as a matter of course; the sampler judges what comes of it.
             with np.errstate(all="ignore"):
-                results.append(checked(function(point), (number,) if vectorised else ()))
+                results.append(read(function(point), (number,) if vectorised else ()))
         except Exception as error:
             where = "a batch" if vectorised else ", ".join(f"{key} = {value}" for key, value in point.items())
             error.add_note(f"This happened in {name}, at {where}.")
             raise FailedError(_record(error)) from error
-    return results[0] if vectorised else np.stack(results)
+    found = results[0] if vectorised else np.stack(results)
+    return found.reshape(*axes, *found.shape[1:])
+
+
+def _read_value(result: Any, points: tuple[int, ...]) -> np.ndarray:
+    found = np.asarray(result, dtype=np.float64)
+    if found.shape != points:
+        wanted = f"one number for each of {points[0]} points" if points else "one number"
+        raise TypeError(f"log_likelihood must return {wanted}, but returned an array of shape {found.shape}.")
+    return found
+
+
+def _read_gradient(shapes: Shapes, result: Any, points: tuple[int, ...]) -> np.ndarray:
+    """Put the derivatives side by side, [..., column]."""
+    if not isinstance(result, Mapping) or set(result) != set(shapes):
+        got = sorted(result) if isinstance(result, Mapping) else f"a {type(result).__name__}"
+        raise TypeError(f"gradient must return a dictionary with the derivatives for {list(shapes)}, not {got}.")
+    found = {name: np.asarray(result[name], dtype=np.float64) for name in shapes}
+    for name, shape in shapes.items():
+        if found[name].shape != points + shape:
+            raise TypeError(f"gradient[{name!r}] has shape {found[name].shape} instead of {points + shape}.")
+    return np.concatenate([found[name].reshape(*points, -1) for name in shapes], axis=-1)
 
 
 # JAX turns what is raised inside a program into text. The text says which of these it was.
