@@ -23,8 +23,8 @@ from thermint.model.closure_constants import cheap_to_run
 from thermint.paper import linear, radiata
 from thermint.path.path import Path
 from thermint.sampling import population, sampler
-from thermint.search import scout as scouting
-from thermint.search.scout import Chains
+from thermint.search import refinement
+from thermint.search.modes import Chains
 
 WEIGHTS, CENTRES, WIDTHS = np.array([0.3, 0.7]), np.array([-3.0, 3.0]), np.array([0.1, 0.4])
 PRIOR = 4.0
@@ -78,7 +78,7 @@ def test_pilots_and_the_first_round_are_one_program(monkeypatch: pytest.MonkeyPa
     # Brief for mala, which walks the fitted path, and not for hmc, which scouts so many parameters.
     d, draws = 1 + sampler.MALA_UP_TO, 200
     model = normal(np.eye(d), np.ones(d), 0.5, np.eye(d)).model
-    evaluations = draws * 4 * scouting.RUNGS[0]
+    evaluations = draws * 4 * refinement.RUNGS[0]
     monkeypatch.setattr(
         closure_constants, "BRIEF", 2 * evaluations * (closure_constants._work(model.log_likelihood, d) + 10 * d**2)
     )

@@ -38,15 +38,8 @@ from thermint.runtime.store import storable
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.population import Swap
 from thermint.sampling.sampler import Sampler, SamplerState, default_kernel, make_sampler
-from thermint.search.scout import (
-    MOST_PILOTS,
-    RUNGS,
-    FittedPath,
-    Scout,
-    refine_reference,
-    refit,
-    scout,
-)
+from thermint.search.refinement import MOST_PILOTS, RUNGS, FittedPath, refine_reference, refit
+from thermint.search.scout import Scout, scout
 
 TOLERANCE = 1e-4  # quadrature error to aim at on the fitted path, in nats, where no target error is given
 PRIOR_TOLERANCE = 1e-3  # on the prior path
