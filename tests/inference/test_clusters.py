@@ -155,8 +155,14 @@ def test_mpi(table: pd.DataFrame) -> None:
         "mpi4py.futures",
         str(Path(__file__).parents[1] / "on_mpi.py"),
     ]
+    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]  # of what `on_mpi` imports from here
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(folders)},
     )
     try:
         output, errors = process.communicate(timeout=180)

@@ -49,7 +49,7 @@ def test_evidence_is_exact_too():
     )
     assert abs(result.log_evidence - trapezoid(ladder)[0] @ linear.integrand(ladder)[0]) < 1e-9
     # What is left is quadrature, and the result knows how much.
-    assert abs(result.log_evidence - linear.log_evidence()) < 2 * result.quadrature_error
+    assert abs(result.log_evidence - linear.log_evidence()) < 2 * result.quadrature_error < 0.13
 
 
 # Swaps come after the kernel's move and know nothing of it.
@@ -76,11 +76,16 @@ def radiata_draws():
     return thermint.sample(radiata.model(2), draws=500, seed=4)
 
 
+# What each leaves of the error, times two: plain averages, then the trapezoid's own error, then little.
+LARGEST_ERRORS = {"trapezoid": (0.08, 0.09, 0.05, 0.05), "second-order": (0.07, 0.075, 0.0035, 0.0007)}
+
+
 @pytest.mark.parametrize("degree", [0, 1, 2, 3])
-@pytest.mark.parametrize("rule", ["trapezoid", "second-order"])
+@pytest.mark.parametrize("rule", LARGEST_ERRORS)
 def test_every_degree_and_rule_gives_the_closed_form(degree, rule, radiata_draws):
     result = thermint.estimate(radiata_draws, degree=degree, rule=rule)
     assert abs(result.log_evidence - radiata.log_evidence(2)) < 4 * result.standard_error
+    assert result.standard_error < LARGEST_ERRORS[rule][degree]
     assert (result.rungs["degree"] == degree).all()
     assert not result.warnings
 
@@ -115,8 +120,9 @@ def test_estimate_takes_draws_from_elsewhere():
     )
     truth = stats.norm.logpdf(1.5, 0, np.sqrt(2))
     controlled, plain = (thermint.estimate(draws, degree=degree) for degree in (4, 0))
-    assert abs(controlled.log_evidence - truth) < 2 * controlled.quadrature_error + 1e-9
+    assert abs(controlled.log_evidence - truth) < 2 * controlled.quadrature_error + 1e-9 < 3e-5
     assert abs(plain.log_evidence - truth) < 4 * plain.standard_error
+    assert plain.standard_error < 0.03
     assert controlled.mc_error < 1e-9 < plain.mc_error
 
     with pytest.raises(ValueError, match=r"log_prior has shape \(2, 200, 20\)"):
@@ -150,6 +156,7 @@ def test_zero_likelihood_prior_mass_is_part_of_the_evidence():
     careful = thermint.evidence(model, draws=2000, seed=1)
     assert any("control variates not used" in warning for warning in careful.warnings)
     assert abs(careful.log_evidence - truth) < 4 * careful.standard_error
+    assert careful.standard_error < 0.005
     assert result.rungs["acceptance"][0] == pytest.approx(stats.norm.sf(0.5), abs=0.03)
 
 
@@ -169,6 +176,7 @@ def test_a_density_that_jumps_at_its_border_switches_control_variates_off():
     assert any("control variates switched off" in warning for warning in result.warnings)
     assert (result.rungs["degree"] == 0).all()
     assert abs(result.log_evidence - truth) < 4 * result.standard_error
+    assert result.standard_error < 0.03
 
 
 @pytest.mark.parametrize("populations", [1, 4])
@@ -185,6 +193,7 @@ def test_borders_too_low_for_the_mean_zero_test(populations):
     truth = np.log(stats.norm.cdf(2.5 * np.sqrt(2)) / stats.norm.cdf(2.5) / np.sqrt(2))
     result = thermint.evidence(model, populations=populations)
     assert abs(result.log_evidence - truth) < 4 * result.standard_error
+    assert result.standard_error < 0.003  # half of what control would shift the answer by
     assert any("control variates not used" in warning for warning in result.warnings)
     assert not any("NaN" in warning for warning in result.warnings)
 
@@ -241,7 +250,9 @@ def test_nan_proposals_are_rejected_and_reported(reference):
     )
     result = thermint.evidence(model, reference=reference, draws=1000, ladder=11, seed=0)
     assert any("was NaN or +inf at" in warning for warning in result.warnings)
-    assert np.isfinite(result.log_evidence)
+    truth = -0.5 * np.log(2)  # beyond 3.7 the posterior has no mass to speak of
+    assert abs(result.log_evidence - truth) < 4 * result.standard_error
+    assert result.standard_error < {"prior": 0.01, "auto": 0.0015}[reference]
 
 
 def test_a_heavy_tail_is_no_trouble():

@@ -123,6 +123,7 @@ def test_draws_without_gradients_are_estimated_without_control():
     assert np.isnan(draws.grad_log_likelihood).all()
     result = thermint.estimate(draws)
     assert abs(result.log_evidence - TRUTH) < 4 * result.standard_error
+    assert result.standard_error < 0.2
     assert (result.rungs["degree"] == 0).all()
     with pytest.raises(ValueError, match="degree = 1: control variates need the gradient"):
         thermint.estimate(draws, degree=1)

@@ -86,8 +86,9 @@ def test_wherever_it_stops_it_goes_on_to_the_same_bits(
     assert time.perf_counter() - begin < result.seconds
 
 
-def test_killed_twenty_times_at_random_moments(tmp_path: Path) -> None:
-    _, sizes = survive(tmp_path, kills=20, seed=0)
+def test_killed_six_times_at_random_moments(tmp_path: Path) -> None:
+    """``python -m benchmarks.kills`` does so a hundred times."""
+    _, sizes = survive(tmp_path, kills=6, seed=0)
     assert len(set(sizes)) > 1  # it was killed in several places: how many, depends on how busy the machine is
 
 
