@@ -94,13 +94,14 @@ def test_sums_are_those_of_all_draws() -> None:
         np.testing.assert_allclose(gram.second[fold], expected, rtol=1e-11, atol=1e-10)
 
 
-def test_features_are_as_large_as_they_are() -> None:
+@pytest.mark.parametrize("every", [1, 4])
+def test_norms_of_features(every: int) -> None:
     draws = some_draws(10)
-    large = grams.accumulate(new_gram(), draws, 0, degree=2, cross=True)[1]
-    features = rows_by_hand(draws, some_frame())[..., 1 + grams.TARGETS :].reshape(-1, len(LADDER), 5)[:: grams.SPARING]
+    norms = grams.accumulate(new_gram(), draws, 0, degree=2, cross=True, every=every)[1]
+    features = rows_by_hand(draws, some_frame())[..., 1 + grams.TARGETS :].reshape(-1, len(LADDER), 5)[::every]
     for degree, number in ((1, 2), (2, 5)):
         expected = np.linalg.norm(features[..., :number], axis=-1).T
-        np.testing.assert_allclose(large[degree - 1], expected, rtol=1e-11)
+        np.testing.assert_allclose(norms[degree - 1], expected, rtol=1e-11)
 
 
 def test_without_cross_terms_products_of_coordinates_are_left_out() -> None:

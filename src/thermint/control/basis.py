@@ -53,16 +53,20 @@ def names(dimension: int, degree: int, cross: bool = True, components: int = 1) 
     >>> names(2, 2), names(1, 1, components=2)
     (['z1', 'z2', 'z1²', 'z1 z2', 'z2²'], ['mode 1', 'mode 1: z1', 'mode 2', 'mode 2: z1'])
     """
-    powers = ("", "", "²", "³", "⁴")
-    terms = [(sum(p for _, p in term), term) for term in exponents(dimension, degree, cross)]
-    words = [(total, " ".join(f"z{i + 1}{powers[p]}" for i, p in term)) for total, term in terms]
+
+    def power(p: int) -> str:
+        return str(p).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")) if p > 1 else ""
+
+    terms = exponents(dimension, degree, cross)
+    words = [" ".join(f"z{i + 1}{power(p)}" for i, p in term) for term in terms]
     if components == 1:
-        return [word for _, word in words]
+        return words
     named = []
     for k in range(1, degree + 1):
+        of_degree = [word for word, term in zip(words, terms, strict=True) if sum(p for _, p in term) == k]
         for mode in range(1, components + 1):
             named += [f"mode {mode}"] if k == 1 else []
-            named += [f"mode {mode}: {word}" for total, word in words if total == k]
+            named += [f"mode {mode}: {word}" for word in of_degree]
     return named
 
 

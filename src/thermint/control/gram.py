@@ -13,10 +13,10 @@ from thermint.path.coordinates import RungMoments
 from thermint.runtime.linalg import one_thread
 from thermint.runtime.store import storable
 
-# Exponents of this size mean that neighbouring rungs have nothing in common; their squares are still finite.
-LARGEST_EXPONENT = 300.0
-SPARING = 4  # one in so many draws shows how heavy the features' tails are
-TARGETS = 4  # y = (g - centre) / spread, y^2, and the bridges to the rungs above and below
+TARGET_NAMES = ("y", "y^2", "up", "down")  # y = (g - centre) / spread, and the bridges to the rungs above and below
+TARGETS = len(TARGET_NAMES)
+# Exponentials up to this size have squares whose sums are finite. Rungs so far apart have nothing in common.
+LARGEST_EXPONENT = float(np.log(np.sqrt(np.finfo(float).max) * np.finfo(float).eps))
 
 
 @storable
@@ -53,7 +53,9 @@ def empty(frame: RungMoments, *, populations: int, batches: int, folds: int, deg
     )
 
 
-def accumulate(gram: Gram, draws: Draws, batch: int, *, degree: int, cross: bool) -> tuple[Gram, np.ndarray]:
+def accumulate(
+    gram: Gram, draws: Draws, batch: int, *, degree: int, cross: bool, every: int = 1
+) -> tuple[Gram, np.ndarray]:
     """Add a chunk of draws to one batch; by NumPy, whose BLAS takes a third of XLA's time for the products.
 
     Args:
@@ -62,15 +64,15 @@ def accumulate(gram: Gram, draws: Draws, batch: int, *, degree: int, cross: bool
         batch: index of the batch they belong to.
         degree: highest total degree of the trial functions.
         cross: whether these include products of different coordinates.
+        every: norms are returned of one in so many draws.
 
     Returns:
-        The sums, and how large the features up to degree 1, 2, ... were at one in `SPARING` of the draws: the root of
-        the sum of their squares, [degree, rung, draw].
+        The sums, and the norms of the vectors of features up to degree 1, 2, ...: [degree, rung, draw].
     """
     populations, length, rungs = draws.log_prior.shape
     components, d = gram.frame.mean.shape[1:]
     sizes = [1 + TARGETS + size(d, k, cross, components) for k in range(degree + 1)]
-    large = np.empty((degree, rungs, len(range(0, populations * length, SPARING))))
+    squares = np.empty((degree, rungs, len(range(0, populations * length, every))))
     steps = np.diff(np.asarray(draws.ladder), prepend=draws.ladder[0], append=draws.ladder[-1])
     fold = gram.fold[batch]
     gram.number[batch] += length
@@ -81,8 +83,8 @@ def accumulate(gram: Gram, draws: Draws, batch: int, *, degree: int, cross: bool
             gram.first[batch, :, rung] += rows.reshape(-1, populations, length).sum(axis=-1).T
             gram.second[fold, rung] += rows @ rows.T
             for k, (low, high) in enumerate(pairwise(sizes)):
-                large[k, rung] = np.sum(rows[low:high, ::SPARING] ** 2, axis=0)
-    return gram, np.sqrt(np.cumsum(large, axis=0))
+                squares[k, rung] = np.sum(rows[low:high, ::every] ** 2, axis=0)
+    return gram, np.sqrt(np.cumsum(squares, axis=0))
 
 
 def _rows(

@@ -9,6 +9,7 @@ import numpy as np
 from thermint.control import basis
 from thermint.control import gram as grams
 from thermint.control.gram import Gram
+from thermint.model.closure_constants import LARGEST_ARRAY
 from thermint.model.draws import Draws
 from thermint.model.options import require_whole
 from thermint.path.coordinates import RungMoments
@@ -16,12 +17,10 @@ from thermint.path.quadrature import RULES
 from thermint.runtime.store import storable
 
 LONGEST_CHUNK = 250  # draws of one population and rung that are held at a time
-LARGEST_CHUNK = 2**26  # bytes, of all populations and rungs
 LARGEST_GRAM = 2**30  # bytes
 LONGEST_TRACE = 10_000  # values of g that are kept of each population and rung; longer traces are thinned
 AUTO_DEGREE = 4  # highest that "auto" tries
 DRAWS_PER_FEATURE = 3  # fewer cannot determine the coefficients
-MOST_FEATURES = 1500  # that "auto" tries: solving for more takes longer than most models' draws
 FOLDS = 5
 
 
@@ -64,13 +63,9 @@ class Plan:
             frame, populations=populations, batches=self.batches, folds=FOLDS, degree=self.degree, cross=self.cross
         )
 
-    def accumulate(self, gram: Gram, draws: Draws, batch: int) -> tuple[Gram, np.ndarray]:
-        """Add a chunk of draws to a batch.
-
-        Returns:
-            The Gram, and how large the features were, [degree, rung, some of the draws].
-        """
-        return grams.accumulate(gram, draws, batch, degree=self.degree, cross=self.cross)
+    def accumulate(self, gram: Gram, draws: Draws, batch: int, every: int = 1) -> tuple[Gram, np.ndarray]:
+        """Add a chunk of draws to a batch; see `gram.accumulate`."""
+        return grams.accumulate(gram, draws, batch, degree=self.degree, cross=self.cross, every=every)
 
 
 def make_plan(
@@ -125,7 +120,7 @@ def batched(draws: int, populations: int) -> tuple[int, int]:
 
 def chunk_length(draws: int, *, populations: int, rungs: int, dimension: int) -> int:
     """Return the length of the chunks that so many draws are cut into, nearly equal ones."""
-    fitting = LARGEST_CHUNK // (populations * rungs * 8 * (3 * dimension + 5))  # as `population` records them
+    fitting = LARGEST_ARRAY // (populations * rungs * 8 * (3 * dimension + 5))  # as `population` records them
     return -(-draws // -(-draws // max(1, min(LONGEST_CHUNK, fitting))))
 
 
@@ -144,7 +139,7 @@ def _features(draws: int, rungs: int, d: int, components: int, degree: int | str
         return [basis.size(d, k, cross, components) for k in range(highest + 1)]
 
     def supported(size: int) -> bool:
-        return size <= min(draws / DRAWS_PER_FEATURE, MOST_FEATURES) and _bytes(size, rungs) <= LARGEST_GRAM / 2
+        return size <= draws / DRAWS_PER_FEATURE and _bytes(size, rungs) <= LARGEST_GRAM / 2
 
     if degree != "auto":
         return tuple(sizes(int(degree), cross=True)), True

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from thermint.control.gram import SPARING, Gram
+from thermint.control.gram import Gram
 from thermint.control.plan import Plan
 from thermint.model.draws import Array, Draws, ScoredDraws, scored_draws
 from thermint.model.result import Posterior
@@ -48,15 +48,15 @@ def summarise_draws(draws: Draws, plan: Plan) -> PathSummary:
     populations, number = draws.log_prior.shape[:2]
     gram = plan.empty(rung_moments(draws), populations)
     edges = np.linspace(0, number, plan.batches + 1).round().astype(int)
-    step = -(-number * populations // (SPARING * MAX_KEPT))
+    step = -(-number * populations // MAX_KEPT)
     moves, norms = [], []
     for batch, (start, stop) in enumerate(pairwise(edges)):
         piece = draws.block(start, stop)
-        gram, norm = plan.accumulate(gram, piece, batch)
-        norms.append(norm[:, :, ::step])
+        gram, norm = plan.accumulate(gram, piece, batch, every=step)
+        norms.append(norm)
         moves.append(moves_of(piece))
     scored = scored_draws(draws)
-    last = posterior_of(draws, 0, -(-number * populations // MAX_KEPT))
+    last = posterior_of(draws, 0, step)
     ladder, feature_norms = np.asarray(draws.ladder), np.concatenate(norms, axis=2)
     return PathSummary(ladder, plan, gram, scored.g, feature_norms, moves, scored, last)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from thermint.control.gram import SPARING, Gram
+from thermint.control.gram import Gram
 from thermint.control.plan import Plan
 from thermint.estimators.path_summary import (
     MAX_KEPT,
@@ -109,17 +109,16 @@ def _add(kept: RunAccumulator, sampler: Sampler) -> RunAccumulator:
     populations, rungs = sampler.populations, len(sampler.ladder)
     thinning = -(-plan.draws * populations * rungs // MAX_KEPT)
     sparing = -(-plan.draws * populations // MAX_KEPT)
-    sizing = -(-plan.draws * populations // (SPARING * MAX_KEPT))
     piece = sampler.chunk(ahead=(plan.draws - drawn - 1) // plan.length)
     scored = (np.array(a[:, -drawn % thinning :: thinning]) for a in scored_draws(piece))
-    gram, norms = plan.accumulate(kept.gram, piece, drawn // (plan.length * plan.chunks))
+    gram, norms = plan.accumulate(kept.gram, piece, drawn // (plan.length * plan.chunks), every=sparing)
     batch = [*kept.batch, moves_of(piece)]
     full = len(batch) == plan.chunks
     return RunAccumulator(
         plan,
         gram,
         g=[*kept.g, np.array(piece.log_likelihood[:, -drawn % plan.thinning :: plan.thinning])],
-        feature_norms=[*kept.feature_norms, norms[:, :, ::sizing]],
+        feature_norms=[*kept.feature_norms, norms],
         moves=[*kept.moves, average_moves(batch)] if full else kept.moves,
         batch=[] if full else batch,
         thinned=[*kept.thinned, ScoredDraws(*scored)],

@@ -23,28 +23,26 @@ from jax.tree_util import Partial
 
 from thermint.model.model import Model
 
-LARGE = 2**20  # bytes of what a function closes over, from which it becomes an argument
-AT_ONCE = 2**28  # bytes that intermediate results of one batch may take
-MANY = 4096  # points; more are never evaluated at once
+LARGE = 2**20  # bytes of what a function closes over, from which it becomes an argument: compiled programs stay small
+# Bytes of the largest array of a program. About four of that size are needed at once: measured 3 for logistic models,
+# gradient included. They take a quarter of a gigabyte.
+LARGEST_ARRAY = 2**26
 # Batched, these run on the threads that wait for them (JAX 0.10): on two CPU devices at once, they wait forever.
 LAPACK = {"cholesky", "triangular_solve", "lu", "eigh", "eig", "svd", "geqrf", "geqp3", "householder_product", "schur"}
-LIVE = 4  # results as large as the largest that are needed at once, gradient included: measured 3 for logistic models
-
 BRIEF = 1e8  # numbers that a program computes; beyond it, to optimise takes less time than it saves
 USUAL = 25_000  # evaluations, of the scout and of the default call
 
 
 def lift_constants(model: Model) -> Model:
-    """Make a model ready for data of any size; small ones stay as they are."""
+    """Make a model ready for data of any size: lift large constants, and evaluate points in batches that fit."""
     theta = jax.ShapeDtypeStruct((model.dimension,), jnp.float64)
     functions = {name: getattr(model, name) for name in ("log_likelihood", "metric", "with_fisher")}
     known = {name: f for name, f in functions.items() if f is not None and not isinstance(f, Partial)}
     lifted = {name: _lift(function, theta) for name, function in known.items()}
     changed: dict[str, Any] = {name: made for name, (made, *_) in lifted.items() if made is not known[name]}
     largest = max((size for _, size, _ in lifted.values()), default=0)
-    batch = model.batch or max(1, AT_ONCE // max(LIVE * largest, 1))
-    if batch < MANY:
-        changed["batch"] = batch
+    if largest and not model.batch:
+        changed["batch"] = max(1, LARGEST_ARRAY // largest)
     if any(calls for *_, calls in lifted.values()):
         changed["one_device"] = True
     return replace(model, **changed) if changed else model

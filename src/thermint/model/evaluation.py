@@ -13,7 +13,8 @@ from jax.flatten_util import ravel_pytree
 from thermint.model.model import Model
 from thermint.runtime.store import storable
 
-LOWEST = -1e100  # log likelihood; below it the likelihood counts as zero
+# Log likelihoods below this count as zero: fourth powers, as in the moments of their squares, would overflow.
+LOWEST = -float(np.finfo(float).max ** 0.25)
 
 
 @storable
@@ -42,7 +43,7 @@ def evaluate(model: Model, position: Array) -> Evaluation:
         (log_likelihood, fisher), grad_log_likelihood = jax.value_and_grad(model.with_fisher, has_aux=True)(position)
     else:
         log_likelihood, grad_log_likelihood = jax.value_and_grad(model.log_likelihood)(position)
-    # Wild proposals, such as a scale of e^-200, are as good as impossible; their squares would overflow.
+    # Wild proposals, such as a scale of e^-200, are as good as impossible.
     log_likelihood = jnp.where(log_likelihood < LOWEST, -jnp.inf, log_likelihood)
     log_prior, grad_log_prior = jax.value_and_grad(model.log_prior)(position)
     return Evaluation(position, log_likelihood, log_prior, grad_log_likelihood, grad_log_prior, fisher, prior_curvature)

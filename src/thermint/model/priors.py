@@ -20,7 +20,7 @@ from thermint.runtime import keys
 from thermint.runtime.programs import jit
 
 DRAWS = 4000  # of the prior, by which it is checked
-AT_ONCE = 128  # draws of the prior
+AT_ONCE = 128  # draws of the prior; one compiled program serves any number of them
 
 
 def unconstrained(prior: Mapping[str, dist.Distribution], log_likelihood: Callable[[dict[str, Array]], Array]) -> Model:
