@@ -393,5 +393,5 @@ def test_the_same_arguments_give_the_same_object() -> None:
 @pytest.mark.parametrize("call", [pima.model, pima.log_evidence, radiata.model, radiata.log_evidence])
 @pytest.mark.parametrize("number", [0, 3])
 def test_unknown_number_is_refused(call: Callable[[int], object], number: int) -> None:
-    with pytest.raises(ValueError, match=rf"1 .* or 2 .*not {number}"):
+    with pytest.raises(ValueError, match=rf"1 or 2, not {number}"):
         call(number)

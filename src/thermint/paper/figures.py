@@ -1,11 +1,6 @@
 """The paper's figures, each drawn by one function that returns a matplotlib Figure (`pip install "thermint[plot]"`).
 
-Two tables hold what the study measured:
-
-    estimates: application, model, draws, replicate, estimator, degree, rule, log_evidence, standard_error
-    rungs:     application, model, draws, replicate, degree, rung, t, integrand = E_t[g], ratio = R(t)
-
-`figures_for` lists the figures that they allow, ready to be drawn and saved one by one:
+`Study.estimates` and `Study.rungs` are the tables that they show, and `figures_for` lists the figures that these allow:
 
     for name, draw in figures_for(estimates, rungs).items():
         draw().savefig(f"{name}.pdf")
@@ -14,24 +9,21 @@ Two tables hold what the study measured:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from jax import Array
-from scipy import integrate, stats
+from scipy import integrate
 
 from thermint.inference.evidence import sample
 from thermint.kernels import mmala
-from thermint.model.draws import Draws
-from thermint.model.evaluation import Evaluation, evaluate
 from thermint.model.model import Model
 from thermint.paper import goodwin, linear, pima, radiata
+from thermint.paper.plug_in import features, plug_in, plug_in_coefficients, posterior
 from thermint.paper.study import APPLICATIONS, answers
 from thermint.path import ladders
 from thermint.path.quadrature import trapezoid
@@ -138,13 +130,7 @@ def surfaces(
 ) -> Figure:
     """Draw log likelihoods around the posterior mean, and control variates of degree 2 against them (Fig. "surfs").
 
-    Where diffrax is missing, Goodwin's oscillator is left out, and the figure says so.
-
-    Args:
-        seed: of the draws.
-        applications: the columns.
-        draws: from each posterior.
-        grid: points along each axis of a surface.
+    Each application is a column; where diffrax is missing, Goodwin's oscillator is left out, and the figure says so.
     """
     models: dict[str, Model] = {}
     missing = ""
@@ -280,91 +266,6 @@ def labelled(estimates: pd.DataFrame, application: str, draws: int) -> dict[str,
     return found
 
 
-def features(position: np.ndarray, score: np.ndarray, degree: int) -> np.ndarray:
-    """Evaluate the paper's w = [z, u, v] (appendix "Second degree polynomials"), or z alone for degree 1.
-
-    Args:
-        position: [draw, d].
-        score: gradient of the log density, likewise; z is minus half of it.
-        degree: 1 or 2.
-
-    Returns:
-        [draw, d] or [draw, d (d + 3) / 2].
-    """
-    z = -score / 2
-    if degree == 1:
-        return z
-    j, i = np.triu_indices(position.shape[1], 1)
-    v = position[:, i] * z[:, j] + position[:, j] * z[:, i]
-    return np.column_stack([z, position * z - 0.5, v])
-
-
-def plug_in(g: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Plug-in coefficients phi[feature] of g[draw] + w[draw, feature] phi: minus those of least squares with intercept.
-
-    Centred, unlike the paper's Eqn. "plug" (ERRATA 5), or degree 2 would not be exact where it should be.
-    """
-    centred = w - w.mean(axis=0)
-    unit = centred.std(axis=0)
-    return -np.linalg.lstsq(centred / unit, g - g.mean(), rcond=None)[0] / unit
-
-
-def plug_in_coefficients(draws: Draws, degree: int) -> np.ndarray:
-    """Coefficients of the paper's features at every rung, [rung, feature], from all populations together."""
-    d = draws.position.shape[-1]
-    phi = []
-    for i, t in enumerate(np.asarray(draws.ladder)):
-        score = np.asarray(draws.grad_log_prior[:, :, i] + t * draws.grad_log_likelihood[:, :, i]).reshape(-1, d)
-        position = np.asarray(draws.position[:, :, i]).reshape(-1, d)
-        phi.append(plug_in(np.ravel(draws.log_likelihood[:, :, i]), features(position, score, degree)))
-    return np.stack(phi)
-
-
-def posterior(model: Model, start: npt.ArrayLike, draws: int, seed: int) -> Evaluation:
-    """Draw from a posterior with one mode, independently, by importance resampling; axes [draw].
-
-    Population MCMC from the prior takes far longer to find the posterior of Goodwin's oscillator.
-    """
-    rng = np.random.default_rng(seed)
-    state, log_weight = weighted(model, start, 4 * draws, rng)
-    weight = np.exp(log_weight - log_weight.max())
-    chosen = rng.choice(len(weight), draws, p=weight / weight.sum())
-    return jax.tree.map(lambda a: np.asarray(a)[chosen], state)
-
-
-def weighted(
-    model: Model, start: npt.ArrayLike, number: int, rng: np.random.Generator
-) -> tuple[Evaluation, npt.NDArray[np.float64]]:
-    """Draw from Student's t around the posterior's mode, which Fisher scoring finds.
-
-    Args:
-        model: with a metric.
-        start: near the mode, [d].
-        number: of draws.
-        rng: for the draws.
-
-    Returns:
-        Evaluations with axes [draw], and logarithms of their importance weights, whose average is the evidence: modes
-        elsewhere, if any, weigh nothing where it is the known one.
-    """
-    with_metric, at = _evaluations(model)
-    mode = np.array(start, dtype=float)
-    for _ in range(10):
-        here = jax.tree.map(np.asarray, with_metric(jnp.asarray(mode)))
-        precision = here.fisher + here.prior_curvature
-        mode = mode + np.linalg.solve(precision, here.grad_log_prior + here.grad_log_likelihood)
-    proposal = stats.multivariate_t(mode, np.linalg.inv(precision), df=5)
-    position = proposal.rvs(number, random_state=rng)
-    state = at(jnp.asarray(position))
-    return state, np.asarray(state.log_prior + state.log_likelihood) - proposal.logpdf(position)
-
-
-@cache
-def _evaluations(model: Model) -> tuple[Callable[[Array], Evaluation], Callable[[Array], Evaluation]]:
-    """Compile the evaluation of one point with its metric, and that of many without."""
-    return jit()(partial(evaluate, model)), jit()(jax.vmap(partial(evaluate, replace(model, metric=None))))
-
-
 def _of(table: pd.DataFrame, application: str, draws: int) -> pd.DataFrame:
     """Take the rows of an application and a number of draws."""
     rows = table[(table["application"] == application) & (table["draws"] == draws)]
@@ -413,9 +314,7 @@ def _panels(
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
-        raise ImportError(
-            'The figures need matplotlib, which is not installed: pip install "thermint[plot]".'
-        ) from error
+        raise ImportError('the figures need matplotlib: pip install "thermint[plot]".') from error
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     for ax in axes.flat:
@@ -435,38 +334,25 @@ def _titles(ax: Axes, x: str = "", y: str = "", title: str = "") -> None:
             write(text, fontsize=TEXT)
 
 
-def _has(table: pd.DataFrame, application: str) -> bool:
-    return bool(((table["application"] == application) & (table["draws"] == 1000)).any())
-
-
-Draw: TypeAlias = "Callable[[pd.DataFrame, pd.DataFrame], Figure]"
-
-
-def _variance_ratio_of(name: str) -> Draw:
-    return lambda estimates, rungs: variance_ratio(rungs, name)
-
-
-def _estimators_of(name: str) -> Draw:
-    return lambda estimates, rungs: estimators(estimates, name)
-
-
-# By file stem, which begins with the application.
-FIGURES: dict[str, Draw] = {
-    **{f"{name}-variance-ratio": _variance_ratio_of(name) for name in TITLES},
-    "surfaces": lambda estimates, rungs: surfaces(applications=[name for name in SURFACES if _has(estimates, name)]),
-    "linear-coefficients": lambda estimates, rungs: coefficients(),
-    "linear-integrands": lambda estimates, rungs: integrands(rungs),
-    "goodwin-data": lambda estimates, rungs: goodwin_data(),
-    **{f"{name}-estimators": _estimators_of(name) for name in TITLES},
-}
-
-
 def figures_for(estimates: pd.DataFrame, rungs: pd.DataFrame) -> dict[str, Callable[[], Figure]]:
     """Return the figures that the tables allow, by file stem; each is drawn when called."""
-    chosen: dict[str, Callable[[], Figure]] = {}
-    for stem, draw in FIGURES.items():
-        table = rungs if stem.endswith(("variance-ratio", "integrands")) else estimates
-        applications = SURFACES if stem == "surfaces" else [stem.partition("-")[0]]
-        if any(_has(table, name) for name in applications):
-            chosen[stem] = partial(draw, estimates, rungs)
-    return chosen
+    estimated, integrated = ([name for name in TITLES if _has(table, name)] for table in (estimates, rungs))
+    columns = [name for name in SURFACES if name in estimated]
+    found: dict[str, Callable[[], Figure]] = {}
+    for name in integrated:
+        found[f"{name}-variance-ratio"] = partial(variance_ratio, rungs, name)
+    if columns:
+        found["surfaces"] = partial(surfaces, applications=columns)
+    if "linear" in estimated:
+        found["linear-coefficients"] = coefficients
+    if "linear" in integrated:
+        found["linear-integrands"] = partial(integrands, rungs)
+    if "goodwin" in estimated:
+        found["goodwin-data"] = goodwin_data
+    for name in estimated:
+        found[f"{name}-estimators"] = partial(estimators, estimates, name)
+    return found
+
+
+def _has(table: pd.DataFrame, application: str) -> bool:
+    return bool(((table["application"] == application) & (table["draws"] == 1000)).any())

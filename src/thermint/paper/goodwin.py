@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import math
-from importlib import resources
 from typing import NamedTuple
 
 import jax
@@ -25,6 +24,7 @@ from jax.typing import ArrayLike
 from numpy.typing import NDArray
 
 from thermint.model.model import Model
+from thermint.paper.tabulated import look_up, read
 
 SIGMA = 0.1
 
@@ -45,16 +45,10 @@ class Likelihood(NamedTuple):
     fisher: Array  # [d, d]
 
 
-def _check(g: int) -> None:
-    if g not in LOG_EVIDENCE:
-        raise ValueError(f"g, the number of species, must be 3 or 4, not {g!r}.")
-
-
 @functools.cache
 def _data() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Load the times s[n] and the observations y[n, 2]."""
-    with resources.files(__package__).joinpath("data/goodwin_g3.csv").open() as file:
-        table = np.loadtxt(file, delimiter=",", skiprows=1)
+    table = np.ascontiguousarray(read("goodwin_g3"))
     return table[:, 0], table[:, 1:]
 
 
@@ -111,14 +105,7 @@ def _solve(theta: Array, columns: int, rtol: float, atol: float, max_steps: int)
 def likelihood(theta: Array, *, rtol: float = RTOL, atol: float = ATOL, max_steps: int = MAX_STEPS) -> Likelihood:
     """Log likelihood, its gradient and the Fisher information from one solution of equations and sensitivities.
 
-    Args:
-        theta: log parameters [d], for g = d - 2 species.
-        rtol: the solver's relative tolerance.
-        atol: its absolute tolerance.
-        max_steps: how many steps it may take.
-
-    Returns:
-        The three parts; where the solver fails, -inf and zeros.
+    Where the solver fails with these tolerances and steps, they are -inf and zeros.
     """
     states, arrived = _solve(theta, 1 + len(theta), rtol, atol, max_steps)
     residual, sensitivities = _data()[1] - states[:, :, 0], states[:, :, 1:]
@@ -176,10 +163,9 @@ def model(g: int, metric: bool = True) -> Model:
         compiled programs are reused. Where the equations cannot be solved, its log likelihood is -inf.
 
     Raises:
-        ValueError: g is neither 3 nor 4.
         ImportError: diffrax is not installed.
     """
-    _check(g)
+    look_up(LOG_EVIDENCE, g, "g, the number of species,")
     try:
         import diffrax  # noqa: F401
     except ModuleNotFoundError as error:
@@ -219,13 +205,5 @@ def _model(g: int, with_metric: bool) -> Model:
 
 
 def log_evidence(g: int) -> float:
-    """Log evidence by importance sampling, computed beforehand; its standard error is 0.0011.
-
-    Args:
-        g: 3 or 4, as in `model`.
-
-    Raises:
-        ValueError: g is neither 3 nor 4.
-    """
-    _check(g)
-    return LOG_EVIDENCE[g]
+    """Log evidence with g species by importance sampling, computed beforehand; its standard error is 0.0011."""
+    return look_up(LOG_EVIDENCE, g, "g, the number of species,")

@@ -31,13 +31,9 @@ def _data(seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def model(seed: int = 0) -> Model:
-    """Build the regression on simulated data.
+    """Build the regression of theta = beta[3] on data simulated by ``numpy.random.default_rng(seed)``.
 
-    Args:
-        seed: of the simulated data, ``numpy.random.default_rng(seed)``.
-
-    Returns:
-        A Model of theta = beta[3]; the same object for the same seed, so that compiled programs are reused.
+    The same seed gives the same object, so that compiled programs are reused.
     """
     return _model(seed)
 
@@ -65,11 +61,7 @@ def _model(seed: int) -> Model:
 
 
 def log_evidence(seed: int = 0) -> float:
-    """Log density of y under N(0, Omega), Omega = sigma^2 I + zeta^2 X X' (paper, appendix "Known precision").
-
-    Args:
-        seed: of the simulated data, as in `model`.
-    """
+    """Log density of y under N(0, Omega), Omega = sigma^2 I + zeta^2 X X' (paper, appendix "Known precision")."""
     X, y = _data(seed)
     L = np.linalg.cholesky(SIGMA**2 * np.eye(len(y)) + ZETA**2 * X @ X.T)
     whitened = np.linalg.solve(L, y)
@@ -81,7 +73,7 @@ def integrand(t: ArrayLike, seed: int = 0) -> tuple[NDArray[np.float64], NDArray
 
     Args:
         t: inverse temperatures, an array of any shape or a number.
-        seed: of the simulated data, as in `model`.
+        seed: as in `model`.
 
     Returns:
         E_t[g] (paper, appendix "Known precision") and V_t[g], each of the shape of ``t``. The integral of the first

@@ -7,7 +7,6 @@ tau = 0.01. Data: MASS, Pima.tr followed by Pima.te.
 from __future__ import annotations
 
 import functools
-from importlib import resources
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from thermint.model.model import Model
+from thermint.paper.tabulated import look_up, read
 
 TAU = 0.01
 COVARIATES = {1: ("npreg", "glu", "bmi", "ped"), 2: ("npreg", "glu", "bmi", "ped", "age")}
@@ -26,19 +26,13 @@ COVARIATES = {1: ("npreg", "glu", "bmi", "ped"), 2: ("npreg", "glu", "bmi", "ped
 LOG_EVIDENCE = {1: -257.2325883, 2: -259.8576009}
 
 
-def _check(number: int) -> None:
-    if number not in COVARIATES:
-        raise ValueError(f"number must be 1 (without age) or 2 (with age), not {number!r}.")
-
-
 @functools.cache
 def _data(number: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Load the design matrix X[n, d], intercept first, and the response y[n], 1 for diabetes."""
-    with resources.files(__package__).joinpath("data/pima.csv").open() as file:
-        table = np.genfromtxt(file, delimiter=",", names=True)
-    covariates = np.column_stack([table[name] for name in COVARIATES[number]])
+    table = read("pima")
+    covariates = np.column_stack([table[name] for name in look_up(COVARIATES, number, "number")]).astype(float)
     standardised = (covariates - covariates.mean(axis=0)) / covariates.std(axis=0, ddof=1)
-    return np.column_stack([np.ones(len(table)), standardised]), table["type"]
+    return np.column_stack([np.ones(len(table)), standardised]), table["type"].to_numpy(dtype=float)
 
 
 def model(number: int) -> Model:
@@ -50,11 +44,7 @@ def model(number: int) -> Model:
     Returns:
         A Model of theta = beta, intercept first; the same object for the same number, so that compiled programs are
         reused.
-
-    Raises:
-        ValueError: number is neither 1 nor 2.
     """
-    _check(number)
     return _model(number)
 
 
@@ -93,13 +83,5 @@ def _model(number: int) -> Model:
 
 
 def log_evidence(number: int) -> float:
-    """Log evidence by quadrature, computed beforehand.
-
-    Args:
-        number: 1 or 2, as in `model`.
-
-    Raises:
-        ValueError: number is neither 1 nor 2.
-    """
-    _check(number)
-    return LOG_EVIDENCE[number]
+    """Log evidence by quadrature, computed beforehand, of the model with the same number."""
+    return look_up(LOG_EVIDENCE, number, "number")

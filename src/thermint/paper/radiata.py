@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import math
-from importlib import resources
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +20,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from thermint.model.model import Model
+from thermint.paper.tabulated import look_up, read
 
 B0 = np.array([3000.0, 185.0])
 R0, S0 = 0.06, 6.0  # Q0 = diag(R0, S0)
@@ -33,14 +33,12 @@ BENCHMARK_VALUES = (3670.0, 32.3, 29.0)
 @functools.cache
 def _data(number: int, benchmark: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Load the centred covariate x[n] of one of the models and the strength y[n]."""
-    if number not in COVARIATES:
-        raise ValueError(f"number must be 1 (density) or 2 (adjusted density), not {number!r}.")
-    with resources.files(__package__).joinpath("data/radiata_pine.csv").open() as file:
-        table = np.genfromtxt(file, delimiter=",", names=True)
+    column = look_up(COVARIATES, number, "number")
+    table = read("radiata_pine").astype(float)
     if benchmark:
-        table[BENCHMARK_ROW] = BENCHMARK_VALUES
-    x = table[COVARIATES[number]]
-    return x - x.mean(), table["strength"]
+        table.loc[BENCHMARK_ROW] = BENCHMARK_VALUES
+    x = table[column].to_numpy()
+    return x - x.mean(), table["strength"].to_numpy()
 
 
 def model(number: int, benchmark: bool = False) -> Model:
@@ -55,9 +53,6 @@ def model(number: int, benchmark: bool = False) -> Model:
     Returns:
         A Model of theta = (alpha, beta, log tau); the same object for the same arguments, so that compiled programs
         are reused. Its metric need not be positive definite: at t = 0 it fails with prior probability 2^-6.
-
-    Raises:
-        ValueError: number is neither 1 nor 2.
     """
     return _model(number, benchmark)
 
@@ -99,26 +94,12 @@ def _model(number: int, benchmark: bool) -> Model:
     def constrain(theta: Array) -> dict[str, Array]:
         return {"alpha": theta[0], "beta": theta[1], "tau": jnp.exp(theta[2])}
 
-    return Model(
-        log_likelihood,
-        log_prior,
-        sample_prior,
-        metric=metric,
-        constrain=constrain,
-        names=("alpha", "beta", "log_tau"),
-    )
+    names = ("alpha", "beta", "log_tau")
+    return Model(log_likelihood, log_prior, sample_prior, metric=metric, constrain=constrain, names=names)
 
 
 def log_evidence(number: int, benchmark: bool = False) -> float:
-    """Log evidence in closed form (paper, appendix "Unknown precision").
-
-    Args:
-        number: 1 or 2, as in `model`.
-        benchmark: which copy of the data, as in `model`.
-
-    Raises:
-        ValueError: number is neither 1 nor 2.
-    """
+    """Log evidence of a `model` in closed form (paper, appendix "Unknown precision")."""
     x, y = _data(number, benchmark)
     n = len(y)
     X = np.column_stack([np.ones(n), x])

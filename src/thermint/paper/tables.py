@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import platform
 from functools import cache
-from importlib import resources
 from importlib.metadata import version
 
 import numpy as np
 import pandas as pd
 
 from thermint.paper.study import APPLICATIONS, KEYS, Method, answers
+from thermint.paper.tabulated import read
 
 TABLES = {1: ("linear", "radiata"), 2: ("pima", "goodwin")}
 
@@ -63,8 +63,7 @@ def published() -> pd.DataFrame:
 
     As printed: the first 0.012 of "linear" should read 0.0012, the quadrature floor, as for N = 5000.
     """
-    with resources.files(__package__).joinpath("data/published.csv").open() as file:
-        return pd.read_csv(file).set_index(["application", "draws", "degree", "rule"])
+    return read("published").set_index(["application", "draws", "degree", "rule"])
 
 
 def _spread(x: np.ndarray) -> float:
