@@ -165,7 +165,7 @@ def test_fitted_reference() -> None:
     x = jax.jit(jax.vmap(better.sample_prior))(jax.random.split(jax.random.key(8), 1000))
     g = np.asarray(jax.jit(jax.vmap(better.log_likelihood))(x))
     ratio = np.exp(g - linear.log_evidence())
-    # A normal posterior is known exactly up to MARGIN, so that a thousand draws will do.
+    # A normal posterior is known exactly up to a widening, so that a thousand draws will do.
     assert ratio.std() < 0.3
     assert abs(ratio.mean() - 1) < 4 * ratio.std() / np.sqrt(1000)
     assert better.dimension == model.dimension

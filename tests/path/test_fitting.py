@@ -11,8 +11,7 @@ from mixtures import LEANING, NARROW, TWO
 from scipy import special, stats
 from targets import SKEWED_2, Target
 
-from thermint.path import fitting
-from thermint.path.fitting import MARGIN, SMALLEST, WIDENINGS, fit
+from thermint.path.fitting import WIDENINGS, fit
 from thermint.path.mixture import Mixture, make_mixture
 
 
@@ -84,8 +83,8 @@ def away(mixture: Mixture, mean: np.ndarray, covariance: np.ndarray, k: int = 0)
 
 
 def assert_stretched_alike(factors: np.ndarray, tolerance: float) -> None:
-    """All factors are MARGIN times one of the widenings."""
-    assert min(np.max(np.abs(factors / (MARGIN * widening) - 1)) for widening in WIDENINGS) < tolerance, factors
+    """All factors are WIDENINGS[1] times one of the widenings."""
+    assert min(np.max(np.abs(factors / (WIDENINGS[1] * widening) - 1)) for widening in WIDENINGS) < tolerance, factors
 
 
 # --- One component ---
@@ -256,37 +255,3 @@ def test_copies_of_a_draw_are_no_mode(seed: int) -> None:
     assert fit(position, score).components == 1
     position[:, ::20] += 0.1 * np.random.default_rng(seed).standard_normal((4, 13, d))  # as many that are none
     assert fit(position, score).components == 2
-
-
-def test_shares_of_draws_and_their_density_are_scipys() -> None:
-    weight, covariance = np.array([0.3, 0.7]), np.stack([NARROW, LEANING])
-    x = np.random.default_rng(0).uniform(-5, 5, (200, 2))
-    of_each = [stats.multivariate_normal(m, c).logpdf(x) for m, c in zip(TWO, covariance, strict=True)]
-    log_each = np.log(weight) + np.stack(of_each, axis=1)
-    share, log_height = fitting._responsibilities(make_mixture(weight, TWO, covariance), x)
-    np.testing.assert_allclose(share, special.softmax(log_each, axis=1), rtol=1e-10, atol=1e-300)
-    expected = np.mean(special.logsumexp(log_each, axis=1))
-    assert log_height - np.log(2 * np.pi) == pytest.approx(expected, rel=1e-12)  # two dimensions
-
-
-def test_normals_have_the_moments_of_their_shares() -> None:
-    rng = np.random.default_rng(1)
-    x, share = rng.standard_normal((50, 3)), rng.dirichlet(np.ones(2), 50)
-    made = fitting._normals(x, share)
-    np.testing.assert_allclose(np.exp(made.log_weight), share.mean(axis=0), rtol=1e-12)
-    for k in range(2):
-        np.testing.assert_allclose(made.mean[k], np.average(x, axis=0, weights=share[:, k]), rtol=1e-10)
-        spread = np.cov(x.T, aweights=share[:, k], ddof=0)
-        np.testing.assert_allclose(scale(made, k), spread + SMALLEST * np.eye(3), rtol=1e-10)
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_few_draws_of_a_normal_are_not_split(seed: int) -> None:
-    # Two normals fit those that they are fitted to better, as they have twice as many parameters.
-    z = np.random.default_rng(seed).standard_normal((80, 8))
-    own = [
-        fitting._responsibilities(fitted, z)[1]
-        for fitted in (fitting._in_two(z), fitting._normals(z, np.ones((80, 1))))
-    ]
-    assert own[0] > own[1] + 2 * fitting.MIN_SPLIT_GAIN
-    assert fitting._split(z, np.arange(80) % 2) is None

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from thermint.path.coordinates import moments
-from thermint.path.fitting import MOST_DRAWS
+from thermint.path.fitting import MAX_DRAWS
 from thermint.runtime.store import storable
 
 FAR = 2.0  # standard deviations of the draws, or distances between neighbours among them, from other modes
@@ -47,7 +47,7 @@ def missed_modes(chains: Chains, found: np.ndarray) -> Chains:
     """
     draws, d = chains.position.shape[1:]
     x = np.unique(found.reshape(-1, d), axis=0)
-    x = x[:: -(-len(x) // MOST_DRAWS)]
+    x = x[:: -(-len(x) // MAX_DRAWS)]
     whitening = np.linalg.inv(moments(x[None])[1][0])
     tree = cKDTree(x @ whitening.T)
     usual = np.quantile(np.asarray(tree.query(tree.data, k=2)[0])[:, 1], 0.99)

@@ -130,7 +130,7 @@ def join_halves(many: tuple[np.ndarray, ...], few: tuple[np.ndarray, ...]) -> It
 
 def choose_rungs(g: np.ndarray, ladder: Ladder, tolerance: float) -> Ladder:
     """Choose as few Lobatto rungs as integrate the curve that draws of g show, to the tolerance."""
-    g = g[:, :: -(-g[..., 0].size // fitting.MOST_DRAWS)]
+    g = g[:, :: -(-g[..., 0].size // fitting.MAX_DRAWS)]
     try:
         log_z = mbar(g, ladder, 2).log_z
     except ValueError:  # hardly any overlap
