@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from targets import SKEWED_2, Target
 
-from thermint.kernels import Info, Noise, Params, target_acceptance
-from thermint.kernels.base import metropolis, traits_of
+from thermint import Model
+from thermint.kernels import Info, Kernel, Noise, Params, hmc, target_acceptance
+from thermint.kernels.base import apply, metropolis, traits_of
 from thermint.kernels.hmc import leapfrog
-from thermint.model.evaluation import Evaluation, choose, score
+from thermint.model.evaluation import Evaluation, choose, evaluate, score
 
 
 class Chance(NamedTuple):
@@ -30,6 +34,9 @@ def draw_chance(rng: np.random.Generator, shape: tuple[int, ...], dimension: int
     own = jnp.asarray(rng.standard_normal((*shape, carry))) if carry else None
     return Chance(traits.noise(jnp.asarray(numbers), dimension), own)
 
+
+T = 0.5
+FACTORS = {1: np.array([[1.3]]), 2: np.array([[1.1, 0.0], [-0.6, 1.5]])}  # of the adapted precision; not diagonal
 
 FLAWS = (
     "none",
@@ -74,3 +81,34 @@ def persistent(
     state, info = metropolis(noise.uniform, state, end, t, (momentum @ momentum - last @ last) / 2)
     turned = -momentum if flaw is None else has(flaw, "momentum does not turn", momentum, -momentum)
     return state, info._replace(carry=jnp.where(noise.uniform < info.acceptance, last, turned))
+
+
+def start(model: Model, position: list[float]) -> Evaluation:
+    return jax.jit(partial(evaluate, model))(jnp.asarray(position))
+
+
+def params(target: Target, step_size: float, kernel: Callable | None = None) -> Params:
+    # For hmc the same steps in other units, in which its trajectories are not too long.
+    unit = 4.0 if getattr(kernel, "__name__", "") in ("hmc", "broken_hmc") else 1.0
+    factor = FACTORS[target.model.dimension] / unit
+    return Params(jnp.asarray(step_size / unit), jnp.asarray(factor), jnp.asarray(np.linalg.inv(factor)))
+
+
+@partial(jax.jit, static_argnames="kernel")
+def moves(chance: Chance, states: Evaluation, values: dict[str, float], *, kernel: Kernel) -> tuple[Evaluation, Info]:
+    """Move each of many states once; what is not zero among ``values`` replaces the values of the proposal."""
+    return jax.vmap(lambda chance, state: spoiled_move(chance, state, values, kernel))(chance, states)
+
+
+def spoiled_move(
+    chance: Chance, state: Evaluation, values: dict[str, float], kernel: Kernel
+) -> tuple[Evaluation, Info]:
+    def spoiled(x: Array) -> Evaluation:
+        good = evaluate(SKEWED_2.model, x)
+        return good._replace(**{name: jnp.where(v == 0, getattr(good, name), v) for name, v in values.items()})
+
+    now = params(SKEWED_2, 0.8 if kernel is hmc else 1.3, kernel)
+    return apply(kernel, chance.noise, state, jnp.asarray(T), now, spoiled, chance.carry)
+
+
+GOOD = dict.fromkeys(("log_likelihood", "log_prior", "grad_log_likelihood", "grad_log_prior"), 0.0)

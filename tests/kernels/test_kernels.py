@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 from unittest import mock
@@ -20,20 +19,17 @@ import pytest
 from jax import Array
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtr
-from moves import FLAWS, Chance, draw_chance, has, persistent
+from moves import FACTORS, FLAWS, GOOD, Chance, T, draw_chance, has, moves, params, persistent, spoiled_move, start
 from scipy import integrate, stats
-from targets import INDEFINITE, SKEWED, SKEWED_2, TARGETS, Target, features, normal, paired_z
+from targets import INDEFINITE, SKEWED, SKEWED_2, TARGETS, Target, features, paired_z
 
-import thermint
-from thermint import Draws, Model
-from thermint.diagnostics import convergence
+from thermint import Model
 from thermint.kernels import (
     Info,
     Kernel,
     Noise,
     Params,
     barker,
-    hamiltonian,
     hmc,
     mala,
     mmala,
@@ -41,15 +37,13 @@ from thermint.kernels import (
     target_acceptance,
 )
 from thermint.kernels.base import apply, draw_noise, metropolis, traits_of
-from thermint.kernels.hmc import JITTER, LEVELS, STEPS, leapfrog, split
+from thermint.kernels.hmc import JITTER, LEVELS, STEPS
 from thermint.model.evaluation import Evaluation, evaluate, score
 
 ONE_STEP = (mmala, mala, random_walk)
 
 
 KERNELS = (*ONE_STEP, hmc, barker, persistent)
-T = 0.5
-FACTORS = {1: np.array([[1.3]]), 2: np.array([[1.1, 0.0], [-0.6, 1.5]])}  # of the adapted precision; not diagonal
 
 kernels = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
 
@@ -93,17 +87,6 @@ def log_density(model: Model, t: float) -> Callable[[Array], Array]:
     return lambda x: model.log_prior(x) + t * model.log_likelihood(x)
 
 
-def start(model: Model, position: list[float]) -> Evaluation:
-    return jax.jit(partial(evaluate, model))(jnp.asarray(position))
-
-
-def params(target: Target, step_size: float, kernel: Callable | None = None) -> Params:
-    # For hmc the same steps in other units, in which its trajectories are not too long.
-    unit = 4.0 if kernel in (hmc, broken_hmc) else 1.0
-    factor = FACTORS[target.model.dimension] / unit
-    return Params(jnp.asarray(step_size / unit), jnp.asarray(factor), jnp.asarray(np.linalg.inv(factor)))
-
-
 def take(tree: Any, index: Any) -> Any:
     return jax.tree.map(lambda a: a[index], tree)
 
@@ -140,40 +123,9 @@ def test_shapes_types_and_evaluations_per_move(kernel: Kernel) -> None:
     assert (None if info.carry is None else info.carry.shape) == (None if chance.carry is None else chance.carry.shape)
 
 
-@partial(jax.jit, static_argnames="kernel")
-def moves(chance: Chance, states: Evaluation, values: dict[str, float], *, kernel: Kernel) -> tuple[Evaluation, Info]:
-    """Move each of many states once; what is not zero among ``values`` replaces the values of the proposal."""
-    return jax.vmap(lambda chance, state: spoiled_move(chance, state, values, kernel))(chance, states)
-
-
-def spoiled_move(
-    chance: Chance, state: Evaluation, values: dict[str, float], kernel: Kernel
-) -> tuple[Evaluation, Info]:
-    def spoiled(x: Array) -> Evaluation:
-        good = evaluate(SKEWED_2.model, x)
-        return good._replace(**{name: jnp.where(v == 0, getattr(good, name), v) for name, v in values.items()})
-
-    now = params(SKEWED_2, 0.8 if kernel is hmc else 1.3, kernel)
-    return apply(kernel, chance.noise, state, jnp.asarray(T), now, spoiled, chance.carry)
-
-
-GOOD = dict.fromkeys(("log_likelihood", "log_prior", "grad_log_likelihood", "grad_log_prior"), 0.0)
-
-
 @pytest.fixture
 def chance(kernel: Kernel) -> Chance:
     return draw_chance(np.random.default_rng(2), (2000,), 2, kernel)
-
-
-@pytest.fixture
-def noise() -> Noise:
-    return draw_chance(np.random.default_rng(2), (2000,), 2, mala).noise
-
-
-@pytest.fixture(scope="module")
-def states() -> Evaluation:
-    x = SKEWED_2.draw(np.random.default_rng(1), T, 2000)
-    return jax.jit(jax.vmap(partial(evaluate, SKEWED_2.model)))(jnp.asarray(x))
 
 
 @kernels
@@ -575,153 +527,3 @@ def test_broken_twins_of_mmala_are_out_of_balance() -> None:
     np.testing.assert_allclose(right.imbalance, 0.0, atol=1e-8)
     for flaw, found in zip(flaws, broken, strict=True):
         assert np.mean(np.abs(found.imbalance) > 0.01) > 0.3, flaw
-
-
-# --- Hamiltonian Monte Carlo ---
-
-
-def fly(
-    model: Model, steps: int, step_size: float, x: Array, velocity: Array, evaluations: Callable | None = None
-) -> tuple[Evaluation, Array]:
-    """Follow a trajectory in unit metric."""
-    see = evaluations or partial(evaluate, model)
-    return leapfrog(steps, jnp.asarray(step_size), see(x), velocity, lambda point: score(point, jnp.asarray(T)), see)
-
-
-def energy(point: Evaluation, velocity: Array) -> Array:
-    return -point.log_prior - T * point.log_likelihood + velocity @ velocity / 2
-
-
-START = jnp.array([0.3, -0.8]), jnp.array([0.7, 0.4])
-
-
-@pytest.mark.parametrize("steps", [1, 2, 7])
-def test_leapfrog_leads_back_and_keeps_volumes(steps: int) -> None:
-    end, velocity = fly(SKEWED_2.model, steps, 0.4, *START)
-    assert np.linalg.norm(end.position - START[0]) > 0.1
-    back, reverse = fly(SKEWED_2.model, steps, 0.4, end.position, -velocity)
-    np.testing.assert_allclose(back.position, START[0], atol=1e-10)
-    np.testing.assert_allclose(-reverse, START[1], atol=1e-10)
-
-    def flow(both: Array) -> Array:
-        end, velocity = fly(SKEWED_2.model, steps, 0.4, both[:2], both[2:])
-        return jnp.concatenate([end.position, velocity])
-
-    assert np.linalg.det(jax.jit(jax.jacfwd(flow))(jnp.concatenate(START))) == pytest.approx(1.0, abs=1e-10)
-
-
-def test_energy_error_is_of_second_order() -> None:
-    def error(steps: int) -> float:
-        return float(energy(*fly(SKEWED_2.model, steps, 0.5 / steps, *START)) - first)
-
-    first = energy(evaluate(SKEWED_2.model, START[0]), START[1])
-    assert error(8) / error(16) == pytest.approx(4.0, rel=0.02)
-    assert error(16) / error(32) == pytest.approx(4.0, rel=0.01)
-
-
-def test_one_leapfrog_step_is_a_langevin_move(noise: Noise, states: Evaluation) -> None:
-    level, uniform = split(noise.uniform)
-    step_size = 1.3 * (1 + JITTER * (2 * level - 1))
-
-    def langevin(noise: Noise, state: Evaluation, step_size: Array) -> tuple[Evaluation, Info]:
-        now = params(SKEWED_2, 1.3)._replace(step_size=step_size)
-        return mala(noise, state, jnp.asarray(T), now, partial(evaluate, SKEWED_2.model))
-
-    want = jax.jit(jax.vmap(langevin))(noise._replace(uniform=uniform), states, step_size)
-    jax.tree.map(
-        partial(np.testing.assert_allclose, rtol=1e-7, atol=1e-9),
-        moves(Chance(noise, None), states, GOOD, kernel=hamiltonian(1)),
-        want,
-    )
-
-
-def test_split_gives_two_independent_uniforms() -> None:
-    """Every level comes with the same values of the rest."""
-    level, rest = split((jnp.arange(8.0 * LEVELS) + 0.5) / (8 * LEVELS))
-    want = np.meshgrid((np.arange(LEVELS) + 0.5) / LEVELS, (np.arange(8) + 0.5) / 8, indexing="ij")
-    np.testing.assert_array_equal(np.stack([level, rest]), np.reshape(want, (2, -1)))
-
-
-def test_trajectory_ends_where_the_model_cannot_be_used() -> None:
-    """At the first such point, which is the proposal, even if the trajectory would have gone on to a good one."""
-    good, _ = fly(SKEWED_2.model, 2, 0.2, *START)
-
-    def evaluate_hole(x: Array) -> Evaluation:
-        here, outside = evaluate(SKEWED_2.model, x), jnp.all(jnp.abs(x - good.position) < 1e-6)
-        return here._replace(log_likelihood=jnp.where(outside, -jnp.inf, here.log_likelihood))
-
-    end, velocity = fly(SKEWED_2.model, 5, 0.2, *START, evaluate_hole)
-    np.testing.assert_allclose(end.position, good.position, atol=1e-12)
-    assert end.log_likelihood == -np.inf
-    assert np.all(np.isnan(velocity))
-
-
-def test_trajectories_are_no_longer_than_a_quarter_of_a_period(noise: Noise, states: Evaluation) -> None:
-    def end(step_size: float) -> Array:
-        move = partial(hmc, t=jnp.asarray(T), params=params(SKEWED_2, step_size), evaluate=see)
-        return jax.jit(jax.vmap(lambda noise, state: move(noise, state)[1].proposal.position))(noise, states)
-
-    see = partial(evaluate, SKEWED_2.model)
-    limit = math.pi / 2 / STEPS
-    np.testing.assert_array_equal(end(50.0), end(limit))
-    assert np.any(end(0.99 * limit) != end(limit))
-
-
-def test_metric_is_computed_at_the_last_point_only() -> None:
-    calls = []
-
-    def identity(theta: np.ndarray) -> np.ndarray:
-        calls.append(theta)
-        return np.eye(2)
-
-    def metric(theta: Array) -> tuple[Array, Array]:
-        result = jax.pure_callback(identity, jax.ShapeDtypeStruct((2, 2), theta.dtype), theta)
-        return result, result
-
-    model = replace(SKEWED_2.model, metric=metric)
-    state = start(SKEWED_2.model, [0.1, -0.4])
-    move = partial(hmc, t=jnp.asarray(T), params=params(SKEWED_2, 0.3), evaluate=partial(evaluate, model))
-    _, info = jax.block_until_ready(jax.jit(move)(Noise(jnp.ones(2), jnp.asarray(0.5)), state))
-    np.testing.assert_array_equal(calls, [info.proposal.position])
-
-
-def test_hamiltonian_is_cached_and_named() -> None:
-    kernel: Any = hamiltonian(3)
-    assert kernel.__name__ == "hamiltonian(3)"
-    assert kernel.evaluations == 3
-    assert kernel is hamiltonian(3)
-    with pytest.raises(ValueError, match="steps = 0: it must be a whole number, at least 1"):
-        hamiltonian(0)
-
-
-def test_hmc_samples_fifty_dimensions_better_than_mala() -> None:
-    """Both get the same number of gradients."""
-    rng, d = np.random.default_rng(3), 50
-    design = rng.standard_normal((80, d)) * np.exp(rng.uniform(-1, 1, d))
-    target = normal(design, design @ rng.standard_normal(d), 1.0, np.eye(d))
-    ladder, each = [0.0, 0.1, 1.0], 400
-
-    draws = thermint.sample(target.model, ladder, draws=each, populations=4, kernel=hmc)
-    langevin = thermint.sample(target.model, ladder, draws=each * STEPS, populations=4, kernel=mala)
-
-    # Fresh draws from the prior at rung 0, whatever the kernel.
-    prior = np.asarray(draws.position)[:, :, 0].reshape(-1, d)
-    assert len(np.unique(prior[:, 0])) == 4 * each
-    assert np.abs(prior.mean(axis=0)).max() < 4.5 / math.sqrt(4 * each)
-    np.testing.assert_allclose(prior.std(axis=0), 1.0, atol=4.5 / math.sqrt(8 * each))
-
-    for rung, t in enumerate(ladder[1:], start=1):
-        x, g = in_units(target, t, draws, rung)
-        series = np.concatenate([x, x**2 - 1, g], axis=2)
-        error = series.std(axis=(0, 1)) / np.sqrt(convergence(series)[0])
-        assert np.abs(series.mean(axis=(0, 1)) / error).max() < 4.5
-        slow_x, slow_g = in_units(target, t, langevin, rung)
-        assert convergence(x)[0].min() > 3 * convergence(slow_x)[0].min()
-        assert convergence(g)[0].min() > convergence(slow_g)[0].min()
-
-
-def in_units(target: Target, t: float, draws: Draws, rung: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positions, standardised, and the log likelihood less its exact mean: [population, draw, d] and [..., 1]."""
-    deviation = np.asarray(draws.position)[:, :, rung] - target.mean(t)
-    x = np.linalg.solve(np.linalg.cholesky(target.covariance(t)), deviation[..., None])[..., 0]
-    return x, np.asarray(draws.log_likelihood)[:, :, rung, None] - target.expected_log_likelihood(t)

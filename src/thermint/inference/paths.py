@@ -18,6 +18,7 @@ from thermint.inference.collect import RunAccumulator, collect, kept_bytes
 from thermint.inference.messages import draws_so_far, round_done
 from thermint.inference.summary import summarise
 from thermint.kernels import Kernel, mala
+from thermint.kernels.base import traits_of
 from thermint.model.closure_constants import cheap_to_run
 from thermint.model.draws import Draws, ScoredDraws
 from thermint.model.model import Model
@@ -350,7 +351,7 @@ class Paths:
         Programs round differently, and a run that goes on must choose as it did: so no budget plays a part in this.
         """
         draws = 2 * done.planned if done else self.draws
-        return cheap_to_run(self.model, draws * self.populations * rungs * getattr(kernel, "evaluations", 1))
+        return cheap_to_run(self.model, draws * self.populations * rungs * traits_of(kernel).evaluations)
 
     def _affordable(self, spent: int, rungs: int, kernel: Kernel | None) -> int:
         """Return how many draws the first round may have; at least what an error bar takes."""
@@ -367,7 +368,7 @@ class Paths:
         """Return how many draws of every rung and population the evaluations that are left allow."""
         if self.max_evaluations is None:
             return np.inf
-        return (self.max_evaluations - spent) // (self.populations * rungs * getattr(kernel, "evaluations", 1))
+        return (self.max_evaluations - spent) // (self.populations * rungs * traits_of(kernel).evaluations)
 
     def _key(self, stage: int) -> jax.Array:
         return keys.child(keys.new(self.seed), stage)

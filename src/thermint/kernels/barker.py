@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from thermint.kernels.base import Info, Noise, Params, metropolis, target_acceptance
+from thermint.kernels.base import Evaluate, Info, Noise, Params, metropolis, target_acceptance
 from thermint.model.evaluation import Evaluation, score
 
 
 @target_acceptance(0.57, uniforms=lambda d: d + 1)
-def barker(
-    noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
-) -> tuple[Evaluation, Info]:
+def barker(noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Evaluate) -> tuple[Evaluation, Info]:
     """Move each whitened coordinate up or down, as its score suggests; for models with steep or heavy tails.
 
     In coordinates whitened by the rung's adapted covariance, with score s, coordinate i moves by w_i = b_i z_i, where

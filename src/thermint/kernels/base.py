@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from thermint.model.evaluation import Evaluation, choose, score, tempered, usable
-from thermint.runtime.linalg import solve_lower, solve_lower_transposed
+from thermint.model.evaluation import Evaluation, choose, tempered, usable
+
+Evaluate = Callable[[Array], Evaluation]  # all that is known of the model at a position
 
 
 class Params(NamedTuple):
@@ -41,7 +42,7 @@ class Kernel(Protocol):
     """One move within a rung."""
 
     def __call__(
-        self, noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
+        self, noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Evaluate
     ) -> tuple[Evaluation, Info]:
         """Move ``state`` once, leaving the power posterior at t invariant.
 
@@ -127,7 +128,7 @@ def apply(
     state: Evaluation,
     t: Array,
     params: Params,
-    evaluate: Callable[[Array], Evaluation],
+    evaluate: Evaluate,
     carry: Array | None,
 ) -> tuple[Evaluation, Info]:
     """Call a kernel, with its own state if it has one."""
@@ -168,38 +169,3 @@ def metropolis(
     allowed = usable(proposal) & ~jnp.isnan(log_ratio)
     acceptance = jnp.where(allowed, jnp.exp(jnp.minimum(log_ratio, 0.0)), 0.0)
     return choose(uniform < acceptance, proposal, state), Info(acceptance, proposal)
-
-
-def langevin(
-    noise: Noise,
-    state: Evaluation,
-    t: Array,
-    step_size: Array,
-    factor: Callable[[Evaluation], Array],
-    evaluate: Callable[[Array], Evaluation],
-    inverse: Array | None = None,
-) -> tuple[Evaluation, Info]:
-    """Move by the Metropolis-adjusted Langevin algorithm with metric G = L L', where L = factor(state).
-
-    Proposal (paper, Supplement): N(theta + step^2/2 G^-1 score, step^2 G^-1). Detailed balance needs only that
-    ``factor`` is a function of the state. If that is constant, its ``inverse`` may be given, to multiply by instead of
-    solving.
-    """
-
-    def solved(L: Array, b: Array) -> Array:
-        return solve_lower(L, b) if inverse is None else inverse @ b
-
-    # With G = L L', drift and noise are L'^-1 (step^2/2 L^-1 score + step noise): two triangular solves, not three.
-    L = factor(state)
-    half_drift = 0.5 * step_size * solved(L, score(state, t))
-    whole = half_drift + noise.normal
-    jump = step_size * (solve_lower_transposed(L, whole) if inverse is None else inverse.T @ whole)
-    proposal = evaluate(state.position + jump)
-    # The noise that would lead back: L' (-jump) / step = half_drift + noise_back, all at the proposal.
-    L_back = factor(proposal)
-    half_drift_back = 0.5 * step_size * solved(L_back, score(proposal, t))
-    noise_back = -(L_back.T @ jump) / step_size - half_drift_back
-    log_correction = jnp.sum(jnp.log(jnp.diag(L_back)) - jnp.log(jnp.diag(L))) + 0.5 * (
-        noise.normal @ noise.normal - noise_back @ noise_back
-    )
-    return metropolis(noise.uniform, state, proposal, t, log_correction)

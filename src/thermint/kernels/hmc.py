@@ -10,21 +10,17 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from thermint.kernels.base import Info, Kernel, Noise, Params, metropolis, target_acceptance
+from thermint.kernels.base import Evaluate, Info, Kernel, Noise, Params, metropolis, target_acceptance, traits_of
 from thermint.model.evaluation import Evaluation, score, usable
 from thermint.model.options import require_whole
 
-STEPS = 4
-TARGET = 0.8
-QUARTER = math.pi / 2
-LEVELS = 16  # of the step size
-JITTER = 0.2
+STEPS = 4  # the longest trajectory, a quarter of a period, takes steps of 0.4 standard deviations
+JITTER = 0.2  # of the step size, either way: enough for directions that turn back once in a trajectory to forget
+LEVELS = 16  # of the step size, which share the uniform number with the decision to accept
 
 
-@target_acceptance(TARGET, evaluations=STEPS)
-def hmc(
-    noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
-) -> tuple[Evaluation, Info]:
+@target_acceptance(0.8, evaluations=STEPS)
+def hmc(noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Evaluate) -> tuple[Evaluation, Info]:
     """Follow Hamilton's equations for a few steps, with the rung's adapted precision as mass; for many parameters."""
     return move(STEPS, noise, state, t, params, evaluate)
 
@@ -38,9 +34,9 @@ def hamiltonian(steps: int) -> Kernel:
     """
     require_whole("steps", steps, at_least=1)
 
-    @target_acceptance(TARGET, evaluations=steps)
+    @target_acceptance(traits_of(hmc).target_acceptance, evaluations=steps)
     def kernel(
-        noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
+        noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Evaluate
     ) -> tuple[Evaluation, Info]:
         return move(steps, noise, state, t, params, evaluate)
 
@@ -54,7 +50,7 @@ def move(
     state: Evaluation,
     t: Array,
     params: Params,
-    evaluate: Callable[[Array], Evaluation],
+    evaluate: Evaluate,
 ) -> tuple[Evaluation, Info]:
     """Propose the end of a trajectory with mass matrix G = L L', where L is the factor of the adapted precision.
 
@@ -65,7 +61,7 @@ def move(
     # For a normal target in whitened coordinates, the correlation of a position with its start is cos(time), and that
     # of its square cos(time)^2: longer than a quarter of the period, trajectories turn back. The time is random,
     # lest some direction with another period never forget where it was.
-    step_size = jnp.minimum(params.step_size, QUARTER / steps) * (1 + JITTER * (2 * level - 1))
+    step_size = jnp.minimum(params.step_size, math.pi / 2 / steps) * (1 + JITTER * (2 * level - 1))
     L, L_inverse = params.precision_factor, params.inverse_factor
     covariance = L_inverse.T @ L_inverse
 
@@ -84,7 +80,7 @@ def leapfrog(
     state: Evaluation,
     velocity: Array,
     acceleration: Callable[[Evaluation], Array],
-    evaluate: Callable[[Array], Evaluation],
+    evaluate: Evaluate,
 ) -> tuple[Evaluation, Array]:
     """Follow a trajectory to its end, or to the first point where the model cannot be used.
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import jax.numpy as jnp
 from jax import Array
 
-from thermint.kernels.base import Info, Noise, Params, langevin, target_acceptance
+from thermint.kernels.base import Evaluate, Info, Noise, Params, target_acceptance
+from thermint.kernels.mala import langevin
 from thermint.model.evaluation import Evaluation
 from thermint.runtime.linalg import cholesky
 
 
 # 0.7: on radiata's ladder the variance of the controlled integral is 8 % less than with 0.6, and no less with more.
 @target_acceptance(0.7, own_metric=True)
-def mmala(
-    noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Callable[[Array], Evaluation]
-) -> tuple[Evaluation, Info]:
+def mmala(noise: Noise, state: Evaluation, t: Array, params: Params, evaluate: Evaluate) -> tuple[Evaluation, Info]:
     """Langevin move with the metric t F + H of the state; for models that give a metric.
 
     Where that matrix is not positive definite, or so close to singular that proposals would fly off, the metric is the

@@ -208,8 +208,8 @@ def _advance(
 
     moves = map_points(move, path.model.batch, chains)
 
-    def body(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        i, packed, record = carry
+    def body(loop: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        i, packed, record = loop
         state, log_step, last_visited_reference, carry = _unpack_state(packed, d, traits.carry(d))
         now = random[:, i].reshape(chains, columns)
         params = Params(jnp.exp(log_step), *metric)
@@ -230,7 +230,7 @@ def _advance(
 
     blank = jnp.zeros((several, length, rungs, 3 * d + 5))
     first = 0 * number, packed.reshape(chains, -1), blank
-    _, end, record = jax.lax.while_loop(lambda carry: carry[0] < number, body, first)
+    _, end, record = jax.lax.while_loop(lambda loop: loop[0] < number, body, first)
     return end.reshape(several, rungs, -1), record
 
 
