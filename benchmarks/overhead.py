@@ -23,6 +23,7 @@ from thermint.model import Evaluation, Model, evaluate
 from thermint.paper import pima
 from thermint.path.path import Path
 from thermint.sampling import population as pop
+from thermint.sampling.starts import begin, start_at_reference
 from thermint.swaps import even_odd
 
 LENGTH = 50  # iterations of one timed call
@@ -50,9 +51,9 @@ def measure(populations: int, repeats: int) -> tuple[float, float]:
     """Return microseconds per evaluation of the bare call and of the sampler: the best of several, taken by turns."""
     model, ladder = pima.model(2), power()
     keys = jax.random.split(jax.random.key(0), populations)
-    states, deviation = pop.start(Path(model), keys, ladder)
+    states, deviation = start_at_reference(Path(model), keys, ladder)
     factor = np.tile(np.diag(1 / deviation), (len(ladder), 1, 1))
-    population = pop.begin(states, jnp.full((populations, len(ladder)), -1.0))
+    population = begin(states, jnp.full((populations, len(ladder)), -1.0))
 
     engine = pop.engine_of(Path(model), populations, kernel=mmala, swap=even_odd, length=LENGTH)
     rungs = pop.rungs_of(ladder, factor)

@@ -21,6 +21,7 @@ from thermint.kernels import mala
 from thermint.path.path import Path
 from thermint.runtime import devices
 from thermint.sampling import population as pop
+from thermint.sampling.starts import begin, start_at_reference
 from thermint.swaps import even_odd
 
 OPTIONS: dict[str, Any] = {"draws": 20, "populations": 16, "seed": 1, "progress": False}
@@ -113,8 +114,8 @@ def ran_on() -> dict[str, list]:
     engine = pop.engine_of(Path(SKEWED_2.model), 16, kernel=mala, swap=even_odd, length=3)
     ladder = np.array([0.0, 1.0])
     keys = jax.random.split(jax.random.key(2), 16)
-    states, _ = pop.start(Path(SKEWED_2.model), keys, ladder)
-    begun = pop.begin(states, np.full((16, 2), -1.0))
+    states, _ = start_at_reference(Path(SKEWED_2.model), keys, ladder)
+    begun = begin(states, np.full((16, 2), -1.0))
     chunk = pop.launch(engine, keys, begun, pop.rungs_of(ladder, np.tile(np.eye(2), (2, 1, 1))), 0, 0.0, 3)
     return {"devices": [d.id for part in chunk.record for d in part.devices()], "compiled": compiled}
 

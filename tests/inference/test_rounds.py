@@ -22,7 +22,7 @@ from thermint.model import closure_constants, evaluate
 from thermint.model.closure_constants import cheap_to_run
 from thermint.paper import linear, radiata
 from thermint.path.path import Path
-from thermint.sampling import population, sampler
+from thermint.sampling import population
 from thermint.search import refinement
 from thermint.search.modes import Chains
 
@@ -76,7 +76,7 @@ def test_a_normal_posterior_is_exact_whatever_the_dimension() -> None:
 
 def test_pilots_and_the_first_round_are_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
     # Brief for mala, which walks the fitted path, and not for hmc, which scouts so many parameters.
-    d, draws = 1 + sampler.MALA_UP_TO, 200
+    d, draws = STEPS**2, 200
     model = normal(np.eye(d), np.ones(d), 0.5, np.eye(d)).model
     evaluations = draws * 4 * refinement.RUNGS[0]
     monkeypatch.setattr(

@@ -26,6 +26,7 @@ from thermint.sampling import population as pop
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.population import Population, Swap
 from thermint.sampling.sampler import Sampler, default_kernel, make_sampler
+from thermint.sampling.starts import begin, reference_draws, start_at_reference
 from thermint.sampling.warmup import LONG, concatenate, precision_factor_of, warmup
 from thermint.swaps import even_odd
 
@@ -48,7 +49,7 @@ def evaluate_all(x: Array, *, model: Model) -> Evaluation:
 
 def start_at(x: np.ndarray, model: Model, log_step: float = 0.0) -> Population:
     """Start at positions [population, rung, d]."""
-    return pop.begin(evaluate_all(jnp.asarray(x), model=model), jnp.asarray(np.full(x.shape[:2], log_step)))
+    return begin(evaluate_all(jnp.asarray(x), model=model), jnp.asarray(np.full(x.shape[:2], log_step)))
 
 
 def exact_draws(target: Target, populations: int) -> np.ndarray:
@@ -302,7 +303,7 @@ def test_broken_swap_is_noticed() -> None:
 
 
 def test_start_weighs_prior_draws_by_the_likelihood() -> None:
-    states, deviation = pop.start(Path(TARGET.model), keys_of(400), LADDER)
+    states, deviation = start_at_reference(Path(TARGET.model), keys_of(400), LADDER)
     assert_close(states, evaluate_all(states.position, model=TARGET.model), atol=1e-12)
     x = np.asarray(states.position)
     for u in TARGET.cdf(0.0, x[:, 0]).T:
@@ -318,7 +319,7 @@ def test_start_weighs_prior_draws_by_the_likelihood() -> None:
 
 def test_start_lends_a_supported_draw_to_a_population_without_any() -> None:
     model = cut_model(stats.norm.ppf(0.99), np.inf)
-    states, _ = pop.start(Path(model), keys_of(8), LADDER)
+    states, _ = start_at_reference(Path(model), keys_of(8), LADDER)
     assert np.all(np.isfinite(states.log_likelihood))
     assert np.all(np.asarray(states.position) > stats.norm.ppf(0.99))
     assert 1 < len(np.unique(np.asarray(states.position)[:, 0])) < 8
@@ -353,7 +354,7 @@ def test_everything_is_learned_between_the_rounds_of_the_warmup() -> None:
     state = Evaluation(*(jnp.zeros(()),) * 5)
     first = np.tile(np.eye(2), (2, 1, 1))
     options: dict[str, Any] = {"rounds": LONG, "rescale": False, "adapt_covariance": True, "adapt_ladder": False}
-    rounds = list(warmup(pop.begin(state, jnp.zeros((5, 2))), first, np.array([0.0, 1.0]), calls, 30, **options))
+    rounds = list(warmup(begin(state, jnp.zeros((5, 2))), first, np.array([0.0, 1.0]), calls, 30, **options))
     chunks = [math.ceil(length / 30) for length in ROUNDS]
     ends = np.cumsum(ROUNDS)
     np.testing.assert_array_equal([tuned.iteration for tuned in rounds], ends)
@@ -435,7 +436,7 @@ def test_sampler_draws_do_not_depend_on_the_chunks() -> None:
     sampler, draws = warmed_up(mmala)
     same = make_sampler(Path(TARGET.model), LADDER, replace(options_for(mmala), length=5), jax.random.key(1))
     assert same.place.iteration == sum(ROUNDS)
-    looks = 3 * pop.starts(LADDER)  # at the draws to start from, and twice beside them to check gradients
+    looks = 3 * reference_draws(LADDER)  # at the draws to start from, and twice beside them to check gradients
     assert same.evaluations == POPULATIONS * (sum(ROUNDS) * len(LADDER) + looks)
     assert_close(same.frame, sampler.frame, atol=1e-9)
     assert_close(concatenate([same.chunk() for _ in range(40)]), draws, atol=1e-9)

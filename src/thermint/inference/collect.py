@@ -25,7 +25,8 @@ from thermint.model.result import Posterior
 from thermint.path.coordinates import RungMoments
 from thermint.runtime.session import Session
 from thermint.runtime.store import storable
-from thermint.sampling.sampler import Sampler, SamplerState
+from thermint.sampling.sampler import Sampler
+from thermint.sampling.scheduler import SamplerState
 
 
 @storable

@@ -38,7 +38,8 @@ from thermint.runtime.session import Session
 from thermint.runtime.store import storable
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.population import Swap
-from thermint.sampling.sampler import Sampler, SamplerState, default_kernel, make_sampler
+from thermint.sampling.sampler import Sampler, default_kernel, make_sampler
+from thermint.sampling.scheduler import SamplerState
 from thermint.search.refinement import MOST_PILOTS, RUNGS, FittedPath, refine_reference, refit
 from thermint.search.scout import Scout, scout
 

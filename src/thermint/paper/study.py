@@ -39,8 +39,9 @@ from thermint.paper.cais import controlled_ais
 from thermint.path import ladders, quadrature
 from thermint.path.path import Path
 from thermint.sampling.options import SamplerOptions
-from thermint.sampling.population import begin, begin_at, collect, engine_of, launch, rungs_of
+from thermint.sampling.population import collect, engine_of, launch, rungs_of
 from thermint.sampling.sampler import Sampler, make_sampler
+from thermint.sampling.starts import begin, start_at
 from thermint.sampling.swaps import even_odd, random_pairs
 from thermint.sampling.warmup import LONG, WarmupSchedule
 
@@ -231,7 +232,7 @@ def paper_draws(task: Task) -> Draws:
         random = np.random.default_rng([REPLICATE_SEED, task.model, task.draws, replicate])
         population, draw = random.integers(places.shape[0], size=RUNGS), random.integers(places.shape[1], size=RUNGS)
         starts.append(places[population, draw, np.arange(RUNGS)])
-    state = begin_at(Path(model), np.stack(starts))
+    state = start_at(Path(model), np.stack(starts))
     now = begin(state, jnp.broadcast_to(jnp.log(params.step_size), (len(starts), RUNGS)))
     engine = engine_of(Path(model), len(starts), kernel=mmala, swap=random_pairs, length=length, alone=True)
     rungs = rungs_of(pilot.ladder, params.precision_factor)

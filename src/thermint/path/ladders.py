@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 Ladder = npt.NDArray[np.float64]
 Table: TypeAlias = "Mapping[str, npt.ArrayLike] | pd.DataFrame"
 
-GRID = 4001  # points between the rungs of a short run, on which distribution functions are computed and inverted
-FEWEST = 5  # rungs of an adapted ladder: the error estimate of the second-order rule looks at every fourth
+GRID = 4001  # points on which distribution functions are computed and inverted: rungs are exact to three digits
 
 
 def power(rungs: int = 51, exponent: float = 5.0) -> Ladder:
@@ -83,26 +82,14 @@ def is_lobatto(ladder: Ladder) -> bool:
 
 
 def optimal(table: Table, rungs: int | None = None, *, centred: bool = True, controlled: bool = False) -> Ladder:
-    """Quantiles of the density p*(t) that minimises the Monte Carlo variance (paper, Eqn. "optimal ladder").
-
-    ===========  ==================================================  ================================
-    p*(t)^2      ``centred=True``                                    ``centred=False``, as in the paper
-    ===========  ==================================================  ================================
-    plain TI     V_t[g]                                              E_t[g]^2 + V_t[g]
-    controlled   V_t[g + h], the variance that control leaves        E_t[g]^2 + V_t[g + h]
-    ===========  ==================================================  ================================
-
-    The paper's density is for a t drawn at random, whose variance includes that of E_t[g] along the path; on a fixed
-    ladder there is none of that, the variance is sum_i weight_i^2 V_i / draws, and the centred form is what minimises
-    it. Nor does it change with a constant added to g, which changes nothing about the problem. It also nearly equalises
-    the rejection of swaps, and for a normal path the quadrature error of every step. The controlled forms look at
-    the Monte Carlo error alone: where little variance is left, steps may become too wide to swap or to integrate over.
+    """Quantiles of the density p*(t) that minimises the Monte Carlo variance: p*(t)^2 is proportional to V_t[g].
 
     Args:
         table: of the rungs of a short run, with t, mean and variance; with ratio too for ``controlled``.
         rungs: number of them; by default as many as in the table.
-        centred: leave out the square of E_t[g].
-        controlled: for the controlled integral.
+        centred: False adds E_t[g]^2, as the paper does (Eqn. "optimal ladder") for a t that is drawn at random.
+        controlled: take the variance that control variates leave. It minimises the Monte Carlo error alone: steps may
+            be too wide to swap or to integrate over.
 
     >>> t = power(16)
     >>> normal_path = {"t": t, "mean": -1 / (0.01 + t), "variance": 1 / (0.01 + t) ** 2}
@@ -117,11 +104,10 @@ def optimal(table: Table, rungs: int | None = None, *, centred: bool = True, con
 
 
 def equal_rejection(table: Table, rungs: int | None = None) -> Ladder:
-    """Make swaps between all neighbours equally likely to be rejected, for good mixing along the ladder.
+    """Cut the communication barrier into equal parts: swaps of all neighbours are rejected equally often.
 
-    The sum of the rejection rates up to t is the communication barrier between 0 and t, whichever the ladder, if it is
-    fine; the new rungs cut it into equal parts (Syed et al. 2022, non-reversible parallel tempering). From a coarse
-    ladder, whose rates are above a half, repeat it with the rates of the new one.
+    From a coarse ladder, whose rejection rates are above a half, repeat it with the rates of the new one (Syed et al.
+    2022, non-reversible parallel tempering).
 
     Args:
         table: of the rungs of a short run, with t and swap_rate.
@@ -138,8 +124,7 @@ def equal_rejection(table: Table, rungs: int | None = None) -> Ladder:
 def barrier(table: Table) -> float:
     """The communication barrier: the sum of the rejection rates of swaps between neighbours.
 
-    A ladder of about twice as many steps makes a state travel between 0 and 1 fastest (Syed et al. 2022). From a coarse
-    ladder, whose rates are above a half, it is too small.
+    A ladder of about twice as many steps makes a state travel between 0 and 1 fastest (Syed et al. 2022).
 
     >>> barrier({"t": [0, 0.1, 1], "swap_rate": [0.5, 0.75, np.nan]})
     0.75
@@ -150,15 +135,9 @@ def barrier(table: Table) -> float:
 def adapted(table: Table, tolerance: float = 1e-3, *, most: int = 200) -> Ladder:
     """Choose both rungs and their number, for the second-order rule, from a short run such as one on ``power(16)``.
 
-    The rungs are those of `optimal`, as many as it takes for
-
-    * swaps that are rejected about half of the time at most: two steps for each unit of the barrier, which is close to
-      the integral of sqrt(V_t[g] / pi) (equal if g is normal, and hardly ever more);
-    * a quadrature error below the tolerance. With V the derivative of the mean, it is, for a step from a to b of length
-      h and centre c,  integral of (t - c) V_t dt - h^2 / 12 (V_b - V_a).
-
-    The variances between the rungs of the run are interpolated. Noise in them makes the error look larger, and with it
-    the number of rungs: by a fifth for variances known to 5 %, by a half (at times twofold) for 20 %.
+    The rungs are those of `optimal`, as many as it takes for swaps that are rejected about half of the time at most,
+    two for each unit of the barrier, integral of sqrt(V_t[g] / pi) dt, and for a quadrature error below the tolerance.
+    Noise in the variances adds rungs: a fifth for variances known to 5 %, a half for 20 %.
 
     Args:
         table: of the rungs of a short run, with t and variance.
@@ -170,13 +149,14 @@ def adapted(table: Table, tolerance: float = 1e-3, *, most: int = 200) -> Ladder
     >>> [len(adapted(normal_path, tolerance)) for tolerance in (1e-2, 1e-4, 1e-6)]
     [11, 30, 113]
     """
-    require_whole("most", most, at_least=FEWEST)
+    fewest = 1 + 4  # the error estimate of the second-order rule looks at every fourth
+    require_whole("most", most, at_least=fewest)
     if not tolerance > 0:
         raise ValueError(f"tolerance = {tolerance}: it must be above zero; it is a quadrature error in nats.")
     t, values = _read(table, "variance")
     variance = _curve(t, values)
     total = _integral(t, lambda s: np.sqrt(variance(s)))
-    rungs = min(max(FEWEST, 1 + int(np.ceil(2 * total[-1] / np.sqrt(np.pi)))), most)
+    rungs = min(max(fewest, 1 + int(np.ceil(2 * total[-1] / np.sqrt(np.pi)))), most)
     while _second_order_error(variance, ladder := _quantiles(t, total, rungs)) > tolerance and rungs < most:
         rungs = min(rungs + max(1, rungs // 10), most)
     return ladder
@@ -217,36 +197,33 @@ def as_ladder(ladder: int | npt.ArrayLike | None) -> Ladder:
 # --- Reading a table ---
 
 
+def _column(table: Table, name: str, remedy: str) -> np.ndarray:
+    try:
+        return np.asarray(table[name], dtype=np.float64)
+    except (KeyError, TypeError):
+        raise ValueError(
+            f"table has no column {name!r}: give the rungs of a short run, such as thermint.evidence(...).rungs, or "
+            f"{remedy}."
+        ) from None
+
+
 def _read(table: Table, *names: str) -> tuple[np.ndarray, ...]:
     """Return t and the named columns of a table, each [rung] and finite."""
-    columns = []
-    for name in ("t", *names):
-        try:
-            columns.append(np.asarray(table[name], dtype=np.float64))
-        except (KeyError, TypeError):
-            raise ValueError(
-                f"table has no column {name!r}: give the rungs of a short run, such as thermint.evidence(...).rungs, "
-                f"or a dictionary of arrays with {', '.join(map(repr, ('t', *names)))}."
-            ) from None
-    columns[0] = as_ladder(columns[0])
-    for name, column in zip(names, columns[1:], strict=True):
-        if column.shape != columns[0].shape:
-            raise ValueError(f"table: {name} has shape {column.shape}, but there are {len(columns[0])} rungs in t.")
+    remedy = f"a dictionary of arrays with {', '.join(map(repr, ('t', *names)))}"
+    t, *columns = (_column(table, name, remedy) for name in ("t", *names))
+    t = as_ladder(t)
+    for name, column in zip(names, columns, strict=True):
+        if column.shape != t.shape:
+            raise ValueError(f"table: {name} has shape {column.shape}, but there are {len(t)} rungs in t.")
         if not np.all(np.isfinite(column)):
             raise ValueError(f"table: {name} is not finite at rung {np.argmin(np.isfinite(column))}.")
-    return tuple(columns)
+    return t, *columns
 
 
 def _rejections(table: Table) -> tuple[np.ndarray, np.ndarray]:
     """Return t[rung] and the rejection rates [rung - 1]; the last rung has no next one, whatever its entry."""
     (t,) = _read(table)
-    try:
-        rates = np.asarray(table["swap_rate"], dtype=np.float64)
-    except (KeyError, TypeError):
-        raise ValueError(
-            "table has no column 'swap_rate': give the rungs of a short run, such as thermint.evidence(...).rungs, or "
-            "make it from traces by thermint.diagnostics.swap_rates."
-        ) from None
+    rates = _column(table, "swap_rate", "make it from traces by thermint.diagnostics.swap_rates")
     if rates.shape not in ((len(t),), (len(t) - 1,)):
         raise ValueError(f"table: swap_rate has shape {rates.shape}, but there are {len(t)} rungs in t.")
     rates = rates[: len(t) - 1]
@@ -257,8 +234,8 @@ def _rejections(table: Table) -> tuple[np.ndarray, np.ndarray]:
 
 
 # --- Between the rungs ---
-# t spans eight decades or more, and what depends on it is flat near 0 and close to a power of t further on. On the
-# scale log(1 + t / t_1), with t_1 the first rung above 0, the logarithm of such a function is nearly straight.
+# Functions of t are flat near 0 and close to a power of t further on, over eight decades or more: their logarithm is
+# nearly straight on the scale log(1 + t / t_1), with t_1 the first rung above 0.
 
 
 def _stretch(t: np.ndarray, first: float) -> np.ndarray:
@@ -294,7 +271,11 @@ def _quantiles(t: Ladder, total: np.ndarray, rungs: int) -> Ladder:
 
 
 def _second_order_error(variance: Callable[[np.ndarray], np.ndarray], ladder: Ladder) -> float:
-    """Sum the errors of the second-order rule over the steps of a ladder, as if they all had the same sign."""
+    """Sum the errors of the second-order rule over the steps of a ladder, as if they all had the same sign.
+
+    That of a step of length h from a to b with centre c is  integral of (t - c) V_t dt - h^2 / 12 (V_b - V_a),  because
+    V is the derivative of the mean.
+    """
     x, weights = leggauss(8)
     step, centre = np.diff(ladder), (ladder[1:] + ladder[:-1]) / 2
     away = step[:, None] / 2 * x

@@ -54,8 +54,8 @@ def lobatto(ladder: Ladder) -> Weights:
 def hermite(ladder: Ladder) -> Weights:
     """Return weights that integrate the polynomial of degree 2 rungs - 1 with the given means and variances as slopes.
 
-    Exact for every polynomial of that degree. For nodes that cluster at the ends, such as Lobatto's, the weights are
-    small; for others, such as quintic ladders, they are huge, and so is the effect of noise.
+    For nodes that cluster at the ends, such as Lobatto's, the weights are small; for others, such as quintic ladders,
+    they are huge, and so is the effect of noise.
     """
     x, weights = leggauss(len(ladder))  # exact to the same degree
     of_mean, of_variance = _hermite_basis(ladder, (1 + x) / 2)
@@ -65,11 +65,8 @@ def hermite(ladder: Ladder) -> Weights:
 def quadrature_error(rule: Rule, ladder: Ladder, mean: np.ndarray, variance: np.ndarray) -> float:
     """Estimate the error that the rule leaves even for exact means and variances.
 
-    For the trapezoid rule it is the second-order correction. For the second-order rule it is extrapolated from the same
-    rule on every other rung and on every fourth: where differences fall by 16 each time, as theory has it for a fine
-    ladder, the error is a fifteenth of the last difference; where they fall by less, it is a larger part of it.
-
-    For the Lobatto rule see `_lobatto_error`.
+    For the trapezoid rule it is the second-order correction. For the second-order rule it is extrapolated (Richardson)
+    from the rule on every other rung and on every fourth. For the Lobatto rule see `_lobatto_error`.
     """
     if rule is trapezoid:
         return abs(float(second_order(ladder)[1] @ variance))
@@ -90,23 +87,15 @@ def quadrature_error(rule: Rule, ladder: Ladder, mean: np.ndarray, variance: np.
         return abs(float(rule(ladder)[1] @ variance))
     half, change = coarser(np.arange(len(ladder)))
     _, change_before = coarser(half) if len(half) > 2 else (half, 0.0)
-    ratio = np.clip(change_before / change if change > 0 else 16.0, 2.0, 16.0)
+    ratio = np.clip(change_before / change if change > 0 else 16.0, 2.0, 16.0)  # 16 for a fine ladder
     return float(change / (ratio - 1))
 
 
 def _lobatto_error(ladder: Ladder, mean: np.ndarray, variance: np.ndarray) -> float:
     """Compare with the Hermite rule, which has two more degrees, as the slopes of the mean, its variances, are known.
 
-    The two differ by what the Lobatto rule makes of the one Legendre polynomial P_{2n-2} among those of the Hermite
-    interpolant that it gets wrong. On a normal path from a wider reference, E_t[g] = c - sum_k a_k / (b_k + t) with
-    positive a_k and b_k, the integral lies between the two, so that their difference is never too small. If terms of
-    different signs happen to cancel in that coefficient, the next one, of P_{2n-1}, does not vanish with it and stands
-    in. In random sums of such terms, less than one error in a hundred was above 1.5 times the estimate; the estimate
-    was within ten times the error for poles at b > 0.2, and up to a hundred times it for two or three rungs and poles
-    at b = 0.01, where the rule is useless anyway.
-
-    Noise in means and variances adds to the estimate, with small weights: with four rungs, about 0.12 of the error of
-    each mean and 0.03 of that of each variance. So it does not hide an error, but puts a floor under the estimate.
+    The two differ by what the Lobatto rule makes of P_{2n-2}, the one Legendre polynomial of the Hermite interpolant
+    that it gets wrong. Where terms cancel in the coefficient of that, the one of P_{2n-1} stands in.
     """
     n = len(ladder)
     x, weights = leggauss(2 * n)

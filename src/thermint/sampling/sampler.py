@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +15,7 @@ from thermint.kernels import Kernel, Params, hmc, mala, random_walk
 from thermint.kernels.base import traits_of
 from thermint.model.checks import check_shapes
 from thermint.model.closure_constants import lift_constants
-from thermint.model.draws import Draws, concatenate
+from thermint.model.draws import Draws
 from thermint.model.model import Model
 from thermint.model.priors import check_normalised
 from thermint.path.coordinates import RungMoments
@@ -26,96 +25,17 @@ from thermint.runtime import keys
 from thermint.runtime.linalg import LARGEST_WRITTEN_OUT
 from thermint.runtime.session import Session
 from thermint.runtime.setup import require_float64
-from thermint.runtime.store import storable
 from thermint.sampling import population as pop
 from thermint.sampling.options import SamplerOptions
-from thermint.sampling.population import Chunk, Engine, Population, Rungs
+from thermint.sampling.scheduler import ChunkScheduler, SamplerState
+from thermint.sampling.starts import begin, draw_carry, reference_draws, start_at, start_at_reference
 from thermint.sampling.warmup import LONG, STEPS_ONLY, precision_factor_of, warmup
 
-FIRST_STEP = 0.5
-AHEAD = 2  # chunks that devices are given before they are needed: one to work on, one to go on with
-MALA_UP_TO = 15  # parameters
-
-
-@storable
-class SamplerState(NamedTuple):
-    """Where a sampler is, and what its warm-up has settled."""
-
-    ladder: Ladder
-    precision_factor: np.ndarray  # [rung, d, d]
-    frame: RungMoments
-    population: Population
-    iteration: int
-    evaluations: int  # of the likelihood, so far
-
-
-LaunchArgs = tuple[Population | Chunk, np.ndarray, Ladder, int, float, int]  # arguments of `ChunkScheduler`
-
-
-class ChunkScheduler:
-    """Moves populations on, in as many steps as the model is slow, and where asked before it is needed."""
-
-    def __init__(self, engine: Engine, keys: np.ndarray, cost: int, session: Session) -> None:
-        self.engine = engine
-        self.cost = cost  # evaluations for one draw from all rungs and populations
-        self._keys, self._session = keys, session
-        self._rungs: Rungs | None = None
-        self._settled: tuple[Any, Any] = None, None  # the metric and ladder of those
-        self._ahead: deque[tuple[LaunchArgs, Chunk]] = deque()  # what devices do already
-
-    def __call__(
-        self, now: Population, precision_factor: np.ndarray, ladder: Ladder, iteration: int, gain: float, stop: int
-    ) -> tuple[Population, Draws]:
-        """Run the iterations before ``stop``, and return where they led and what was drawn; see `population.launch`."""
-        pieces: list[Draws] = []
-
-        def piece(number: int) -> tuple[Population, Draws]:
-            asked = now, precision_factor, ladder, iteration, gain, iteration + number
-            if not self._ahead or not _same(self._ahead[0][0], asked):
-                self._ahead.clear()
-                return pop.collect(self._launch(*asked))
-            made = pop.collect(self._ahead.popleft()[1])
-            if self._ahead:  # which goes on from there
-                self._ahead[0] = (made[0], *self._ahead[0][0][1:]), self._ahead[0][1]
-            return made
-
-        while iteration < stop:
-            now, draws = self._session.step(piece, stop - iteration, self.cost)
-            iteration += draws.log_prior.shape[1]
-            pieces.append(draws)
-        return now, concatenate(pieces)
-
-    def look_ahead(self, place: SamplerState, chunks: int) -> None:
-        """Have devices begin with up to so many of the next chunks, if they are made in one step each."""
-        length = self.engine.length
-        if self._session.affordable(length, self.cost) < length:
-            return
-        for number in range(len(self._ahead), min(chunks, AHEAD)):
-            before = self._ahead[-1][1] if number else place.population
-            first = place.iteration + number * length
-            asked = before, place.precision_factor, place.ladder, first, 0.0, first + length
-            self._ahead.append((asked, self._launch(*asked)))
-
-    def _launch(
-        self,
-        now: Population | Chunk,
-        precision_factor: np.ndarray,
-        ladder: Ladder,
-        iteration: int,
-        gain: float,
-        stop: int,
-    ) -> Chunk:
-        if self._rungs is None or self._settled[0] is not precision_factor or self._settled[1] is not ladder:
-            self._rungs, self._settled = pop.rungs_of(ladder, precision_factor), (precision_factor, ladder)
-        return pop.launch(self.engine, self._keys, now, self._rungs, iteration, gain, stop)
-
-
-def _same(one: LaunchArgs, other: LaunchArgs) -> bool:
-    return all(a is b for a, b in zip(one[:3], other[:3], strict=True)) and one[3:] == other[3:]
+FIRST_STEP = 0.5  # in standard deviations: one that is accepted at once, for the warm-up to begin with
 
 
 class Sampler:
-    """A sampler after its warm-up. It knows where its chains are; nothing else of it changes any more."""
+    """A sampler after its warm-up, of which nothing changes any more but where its chains are."""
 
     def __init__(self, steps: ChunkScheduler, place: SamplerState, last: Draws | None) -> None:
         self.place = place
@@ -168,8 +88,8 @@ class Sampler:
         Chains that come from everywhere and end in different modes show these, whatever weight each has on the way.
         Every chain tunes its own step, in each chunk by another gain.
         """
-        begun = self.place.population._replace(state=pop.begin_at(self._steps.engine.path, position))
-        spent = position.shape[0] * pop.starts(self.ladder)
+        begun = self.place.population._replace(state=start_at(self._steps.engine.path, position))
+        spent = position.shape[0] * reference_draws(self.ladder)
         self.place = self.place._replace(population=begun, evaluations=self.evaluations + spent)
         for gain in gains:
             draws = self._advance(np.ones_like(self.ladder), gain)
@@ -233,9 +153,9 @@ def make_sampler(
     steps = ChunkScheduler(engine, own, cost, session)
     if place is not None:
         return Sampler(steps, place, last=None)
-    states, deviation = pop.start(path, own, ladder, check=covariance is None)
-    carry = pop.draw_carry(kernel, own, len(ladder), model.dimension)
-    start = pop.begin(states, np.full((populations, len(ladder)), np.log(FIRST_STEP)), carry)
+    states, deviation = start_at_reference(path, own, ladder, check=covariance is None)
+    carry = draw_carry(kernel, own, len(ladder), model.dimension)
+    start = begin(states, np.full((populations, len(ladder)), np.log(FIRST_STEP)), carry)
     first = np.diag(1 / deviation) if covariance is None else precision_factor_of(np.linalg.cholesky(covariance))
     for tuned in warmup(
         start,
@@ -251,21 +171,20 @@ def make_sampler(
         session.bar.iterated(tuned.iteration)
         session.stop_if_asked()
 
-    looks = 3 if covariance is None and model.differentiable else 1  # at every start; see `population.start`
-    spent = tuned.iteration * cost + populations * pop.starts(ladder) * looks
+    looks = 3 if covariance is None and model.differentiable else 1  # at every start; see `start_at_reference`
+    spent = tuned.iteration * cost + populations * reference_draws(ladder) * looks
     place = SamplerState(tuned.ladder, tuned.precision_factor, tuned.frame, tuned.population, tuned.iteration, spent)
     return Sampler(steps, place, last=tuned.draws)
 
 
 def default_kernel(path: Path) -> Kernel:
-    """Choose the kernel that suits the reference; else mala for few parameters, hmc for many, random_walk if blind.
+    """Choose the kernel that suits the reference; else mala for few parameters, hmc for many.
 
-    All adapt to the covariance of the rung. On Pima's path from the prior, mmala with the model's own metric has less
-    than half of mala's effective draws: away from the posterior the Fisher information all but vanishes, so that steps
-    of the length that suits the posterior are far too long.
+    A random walk where there are no gradients.
     """
     if path.reference.kernel:
         return getattr(kernels, path.reference.kernel)
     if not path.model.differentiable:
         return random_walk
-    return mala if path.model.dimension <= MALA_UP_TO else hmc
+    # Random steps of mala go as far as a straight trajectory of n only after n^2.
+    return mala if path.model.dimension < traits_of(hmc).evaluations ** 2 else hmc

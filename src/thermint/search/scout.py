@@ -18,10 +18,10 @@ from thermint.path.path import Path
 from thermint.runtime import keys
 from thermint.runtime.session import Session
 from thermint.runtime.store import storable
-from thermint.sampling import population as pop
 from thermint.sampling.noise import generator
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.sampler import make_sampler
+from thermint.sampling.starts import reference_draws
 from thermint.sampling.warmup import SHORT, STEPS_ONLY
 from thermint.search.ascent import ascend, levenberg_marquardt, log_joint, spread
 from thermint.search.modes import Chains
@@ -57,7 +57,7 @@ def scout(model: Model, options: SamplerOptions, key: Array, session: Session) -
     supported = 1 - np.asarray(draws.outside)[:, :, 0].mean()
     value = ratios.value + float(np.log(max(supported, 1 / g[..., 0].size)))
 
-    from_prior, evaluations = position[:, : pop.starts(sampler.ladder), 0], 0
+    from_prior, evaluations = position[:, : reference_draws(sampler.ladder), 0], 0
     if model.differentiable:
         from_prior = ascend(model, from_prior, SCOUT_RUNGS)
         evaluations = (1 + SCOUT_RUNGS) * from_prior[..., 0].size
