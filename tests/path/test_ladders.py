@@ -144,6 +144,11 @@ def test_a_constant_likelihood_gets_some_ladder() -> None:
     assert len(ladders.adapted(table)) == 5
 
 
+def test_rungs_are_exact_to_five_digits_where_the_variance_is_known() -> None:
+    flat = {"t": ladders.power(16), "mean": np.zeros(16), "variance": np.ones(16)}
+    np.testing.assert_allclose(ladders.optimal(flat, 9), np.linspace(0, 1, 9), rtol=4e-6)
+
+
 def test_tables_and_dictionaries_are_the_same() -> None:
     table = exponential(ladders.power(16))
     frame = pd.DataFrame(table).rename_axis("rung")

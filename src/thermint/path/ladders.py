@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Ladder = npt.NDArray[np.float64]
 Table: TypeAlias = "Mapping[str, npt.ArrayLike] | pd.DataFrame"
 
-GRID = 4001  # points on which distribution functions are computed and inverted: rungs are exact to three digits
+GRID = 4001  # points on which distribution functions are computed and inverted, for rungs that are exact to five digits
 
 
 def power(rungs: int = 51, exponent: float = 5.0) -> Ladder:
