@@ -38,7 +38,7 @@ LONGEST = 1.5  # seconds that a run may go on before it is killed
 def same(a: Evidence, b: Evidence) -> bool:
     """Say whether two results are the same to the last bit, but for the time they took."""
     for field in ("log_evidence", "standard_error", "mc_error", "evaluations", "warnings", "settings", "diagnostics"):
-        if json.dumps(getattr(a, field)) != json.dumps(getattr(b, field)):
+        if json.dumps(a.as_dict()[field]) != json.dumps(b.as_dict()[field]):
             return False
     assert a.posterior is not None
     assert b.posterior is not None

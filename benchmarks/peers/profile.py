@@ -71,7 +71,7 @@ def profile(task: str, draws: int) -> dict[str, float]:
     from benchmarks.peers.tasks import TASKS
     from benchmarks.peers.thermint_ import OPTIONS
     from thermint.control import plan
-    from thermint.inference import paths
+    from thermint.inference import paths, rounds
 
     compilation, phases = Compilation(), Phases()
     options: dict[str, Any] = {"draws": draws, **OPTIONS.get(task, {})}
@@ -79,13 +79,13 @@ def profile(task: str, draws: int) -> dict[str, float]:
     thermint.evidence(model, seed=0, progress=False, **options)
     compiling = dict(compilation.seconds)
     for owner, name, phase in (
-        (paths.Paths, "scout", "scout"),
+        (paths, "run_scout", "scout"),
         (paths, "refine_reference", "reference"),
         (paths, "refit", "reference"),
         (paths, "make_sampler", "warm-up"),
-        (paths, "collect", "draws"),
+        (rounds, "collect", "draws"),
         (plan.Plan, "accumulate", "Gram"),
-        (paths, "summarise", "estimate"),
+        (rounds, "summarise", "estimate"),
     ):
         phases.wrap(owner, name, phase)
     before = cpu_seconds()

@@ -14,8 +14,10 @@ from thermint.runtime import setup as _setup  # noqa: F401 (sets up JAX before a
 from thermint import kernels, ladders, paper, swaps
 from thermint.inference.annealing import anneal
 from thermint.inference.compare import compare
-from thermint.inference.evidence import estimate, evidence, sample
+from thermint.inference.estimate import estimate
+from thermint.inference.evidence import evidence
 from thermint.inference.replicate import replicate
+from thermint.inference.sample import sample
 from thermint.interop.callback import from_numpy
 from thermint.interop.numpyro import from_numpyro
 from thermint.model import Model

@@ -182,13 +182,13 @@ def with_other_paths(monkeypatch: pytest.MonkeyPatch, *, fitted: dict[str, Any],
     ran: list[str] = []
 
     def change(name: str, changes: dict[str, Any]) -> None:
-        original = getattr(paths.Paths, name)
+        original = getattr(paths, name)
 
         def changed(*args: Any, **options: Any) -> Evidence:
             ran.append(name)
             return replace(original(*args, **options), **changes)
 
-        monkeypatch.setattr(paths.Paths, name, changed)
+        monkeypatch.setattr(paths, name, changed)
 
     change("fitted_path", fitted)
     change("prior_path", prior)

@@ -112,6 +112,16 @@ def make_plan(
     return Plan(length, -(-per_batch // length), batches, sizes, fixed, cross, rule, crossfit)
 
 
+def without_gradients(degree: int | str) -> int:
+    """Return the only degree that there is for a model without gradients, or refuse others."""
+    if degree not in ("auto", 0):
+        raise ValueError(
+            f"degree = {degree!r}: control variates need the gradient of the log likelihood, which this model does not "
+            "have. Use degree=0, or give thermint.from_numpy a gradient or finite_differences=True."
+        )
+    return 0
+
+
 def batched(draws: int, populations: int) -> tuple[int, int]:
     """Return the number of batches of a population, and of draws in each."""
     batches = FOLDS * min(5 if populations == 1 else 4, draws // FOLDS)

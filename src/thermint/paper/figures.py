@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import integrate
 
-from thermint.inference.evidence import sample
+from thermint.inference.sample import sample
 from thermint.kernels import mmala
 from thermint.model.model import Model
 from thermint.paper import goodwin, linear, pima, radiata

@@ -119,3 +119,14 @@ def _hermite_basis(nodes: np.ndarray, t: np.ndarray) -> Weights:
 
 
 RULES: dict[str, Rule] = {"trapezoid": trapezoid, "second-order": second_order, "lobatto": lobatto}
+
+
+def rule_of(rule: str | None, ladder: Ladder | None) -> str:
+    """Name the rule for a ladder (None if it will be chosen to suit the rule), or refuse one that does not suit it."""
+    if rule is None:
+        return "lobatto" if ladder is not None and len(ladder) > 2 and ladders.is_lobatto(ladder) else "second-order"
+    if rule not in RULES:
+        raise ValueError(f"rule = {rule!r}: it must be one of {', '.join(map(repr, RULES))}.")
+    if ladder is not None:
+        RULES[rule](ladder)
+    return rule
