@@ -12,6 +12,7 @@ import pytest
 from scipy import special, stats
 
 import thermint
+from thermint.control import coefficients
 from thermint.control.basis import size
 from thermint.control.coefficients import Controlled, control, largest_z, mean_zero
 from thermint.control.gram import Gram
@@ -288,6 +289,24 @@ def test_more_features_than_draws_do_not_hide_a_useful_one() -> None:
     assert np.all(degrees == 1)
     assert auto < 0.5 * plain
     assert fixed < plain
+
+
+def useless_features(draws: int) -> Gram:
+    rng = np.random.default_rng(6)
+    return Table(rng.standard_normal((1, draws, 4)), rng.standard_normal((1, draws, 4, 20)), FOLDS).gram
+
+
+def test_a_ridge_helps_with_fifteen_draws_for_each_feature() -> None:
+    """Least squares would widen the held-out residual by a twelfth."""
+    controlled = control(useless_features(15 * 20), (0, 20), fixed=True, crossfit=True)
+    assert np.mean(controlled.residual[:, 0] / controlled.variance[:, 0]) < 1.03
+
+
+def test_with_many_draws_each_fold_is_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    solve, calls = coefficients._solve, []
+    monkeypatch.setattr(coefficients, "_solve", lambda *given: calls.append(given) or solve(*given))
+    control(useless_features(30 * 20), (0, 20), fixed=True, crossfit=True)
+    assert len(calls) == FOLDS * 4  # rungs
 
 
 # --- The plug-in of the paper, read literally ---

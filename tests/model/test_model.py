@@ -1,6 +1,8 @@
 """Model, Evaluation and from_prior: values, gradients and Jacobians against automatic differentiation and SciPy."""
 
 import re
+from contextlib import nullcontext
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,8 @@ from scipy import stats
 import thermint
 from thermint import Model
 from thermint.model import evaluate, score, tempered
-from thermint.model.priors import check_normalised
+from thermint.model.checks import check_gradients, shifts
+from thermint.model.priors import check_factors, check_normalised
 
 Y = jnp.array([1.2, 0.8, 1.9])
 
@@ -254,6 +257,23 @@ def test_wrong_gradients_are_refused_by_the_name_of_the_parameter(part):
         thermint.evidence(model)
     said, given = (float(text) for text in re.findall(r"(?:is|give) (-?\d+\.\d+)", str(caught.value)))
     assert said == pytest.approx(1.2 * given, rel=1e-3)
+
+
+@pytest.mark.parametrize(("factor", "refused"), [(1.03, False), (1.06, True)])
+def test_gradients_may_be_as_far_off_as_differences_are(factor, refused):
+    position = np.random.default_rng(0).standard_normal((1, 50, 2))
+    model, shift = make_model(), shifts(position.shape, np.ones(2))
+    at, ahead, behind = (jax.vmap(jax.vmap(partial(evaluate, model)))(position + s) for s in (0, shift, -shift))
+    wrong = at._replace(grad_log_likelihood=factor * at.grad_log_likelihood)
+    with pytest.raises(ValueError, match="gradient of log_likelihood") if refused else nullcontext():
+        check_gradients(model, wrong, shift, ahead, behind)
+
+
+@pytest.mark.parametrize(("mean", "refused"), [(1.0, False), (1.08, False), (1.14, True)])
+def test_factors_of_a_prior_must_average_to_one_within_their_noise(mean, refused):
+    """A factor with as much spread as its mean is known to 2 % by some thousand draws."""
+    with pytest.raises(ValueError, match=r"the mean of its factors \(tilt\)") if refused else nullcontext():
+        check_factors(["tilt"], lambda x: jnp.log(mean * x), lambda key: jax.random.exponential(key))
 
 
 def test_single_precision_is_refused():
