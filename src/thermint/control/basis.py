@@ -119,17 +119,19 @@ def stein_features(
 
 @cache
 def _factors(d: int, degree: int, cross: bool) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """Take the terms apart, those with most factors first.
+    """Order the terms by their number of factors, most first.
 
     Returns:
-        Of the first, second, ... factors He_k(x_i) of the terms that have one, the rows k * d + i, [factor][term];
-        where each term is among these; and the terms' `_normal_deviation`.
+        For the first, second, ... factor He_k(x_i) of the terms that have one, the row k * d + i: [factor][term]. The
+        place of each term in that order. The standard deviation |a| sqrt(a!) of each feature under a standard normal.
     """
     terms = exponents(d, degree, cross)
     order = sorted(range(len(terms)), key=lambda i: -len(terms[i]))
     rows = [[power * d + i for i, power in terms[which]] for which in order]
     factors = [np.array([row[j] for row in rows if len(row) > j]) for j in range(len(rows[0]))]
-    return factors, np.argsort(order), _normal_deviation(terms)[:, None]
+    powers = [[power for _, power in term] for term in terms]
+    deviation = np.array([sum(a) * prod(map(factorial, a)) ** 0.5 for a in powers])
+    return factors, np.argsort(order), deviation[:, None]
 
 
 def mixture_features(
@@ -183,10 +185,3 @@ def mixture_features(
         blocks.append(responsibility[k] * np.concatenate([potential[None], polynomials]))
     edges = [0] + [1 + size(d, k, cross) for k in range(1, degree + 1)]
     return np.concatenate([block[low:high] for low, high in pairwise(edges) for block in blocks])
-
-
-def _normal_deviation(terms: tuple[tuple[tuple[int, int], ...], ...]) -> np.ndarray:
-    """Return the standard deviation of each feature under a standard normal: |a| sqrt(a!)."""
-    return np.array(
-        [sum(power for _, power in term) * prod(factorial(power) for _, power in term) ** 0.5 for term in terms]
-    )

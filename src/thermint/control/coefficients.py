@@ -69,15 +69,7 @@ def control(
 def _control_rung(
     first: np.ndarray, second: np.ndarray, fold: np.ndarray, sizes: tuple[int, ...], fixed: bool, crossfit: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Control one rung.
-
-    Args:
-        first: sums, [batch, population, feature].
-        second: cross-products, [fold, feature, feature].
-        fold: of each batch.
-        sizes: as in `control`, like the other arguments.
-        fixed: likewise.
-        crossfit: likewise.
+    """Control one rung, from sums [batch, population, feature] and cross-products [fold, feature, feature].
 
     Returns:
         Sums of the controlled targets, [batch, population, target]; their variance without and with control and the
@@ -127,11 +119,11 @@ def variances(total: np.ndarray) -> np.ndarray:
 
 
 def _coefficients(training: Iterable[np.ndarray], jitters: tuple[float, ...]) -> Iterator[np.ndarray]:
-    """Least squares with intercept of the targets on the features: [fold, size, target] for each jitter.
+    """Regress the targets on the features, with intercept: [fold, size, target] for each jitter.
 
-    From cross-products of the draws that each fold is fitted to, one matrix after the other: as one array they would be
-    too large for memory that is used again, and new pages take as long as the arithmetic. NaN where the covariance of
-    the features is not positive definite.
+    ``training`` are the cross-products of the draws that each fold is fitted to, one matrix after the other: one array
+    of all would not fit in memory that is used again, and new pages take as long as the arithmetic. Coefficients are
+    NaN where the covariance of the features is not positive definite.
     """
     fits = [_normal_equations(second) for second in training]
     for jitter in jitters:
@@ -139,10 +131,10 @@ def _coefficients(training: Iterable[np.ndarray], jitters: tuple[float, ...]) ->
 
 
 def _normal_equations(second: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return covariances of the features, with each other and with the targets, and the features' standard deviations.
+    """Return correlations of the features, covariances with the targets in the same units, and the units.
 
-    Both are in units of these, so that a jitter means the same to all features. The second is centred (ERRATA 5):
-    without that, degree 2 is not exact where it should be.
+    The units are the features' standard deviations, so that a jitter means the same to all. The covariances with the
+    targets are centred (ERRATA 5): without that, degree 2 is not exact where it should be.
     """
     targets, features = slice(1, 1 + TARGETS), slice(1 + TARGETS, None)
     n = second[0, 0]
@@ -187,11 +179,11 @@ def batch_means(gram: Gram, start: int, stop: int) -> np.ndarray:
 def mean_zero(gram: Gram, size: int, ess: np.ndarray) -> tuple[np.ndarray, float]:
     """Test that the averages of the first ``size`` features are zero within their errors.
 
-    They are not where the density does not vanish at the border of its support, or where gradients are wrong; control
-    variates would then shift the answer, with no variance to show it. Chains that mix slowly are another matter: there
-    control variates help, so errors are at least those of ``ess / 2`` independent draws (g, being nearly quadratic,
-    forgets twice as fast as the linear features), with at least the variance that features have under a normal density:
-    they are skewed, and draws that happen to miss the tail have a mean off zero and too small a variance to show it.
+    They are not where the density jumps at the border of its support, or where gradients are wrong: control variates
+    would then shift the answer, and no variance would show it. Where chains mix slowly, control variates help. So the
+    error is at least that of ``ess / 2`` independent draws, because g, nearly quadratic, forgets twice as fast as the
+    linear features. The variance is at least that under a normal density: features are skewed, and draws that miss
+    their tail have a mean off zero and too small a variance.
 
     Args:
         gram: sums of features.

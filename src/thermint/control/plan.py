@@ -16,12 +16,12 @@ from thermint.path.coordinates import RungMoments
 from thermint.path.quadrature import RULES
 from thermint.runtime.store import storable
 
-LONGEST_CHUNK = 250  # draws of one population and rung that are held at a time
-LARGEST_GRAM = 2**30  # bytes
-LONGEST_TRACE = 10_000  # values of g that are kept of each population and rung; longer traces are thinned
-AUTO_DEGREE = 4  # highest that "auto" tries
+LONGEST_CHUNK = 250  # draws of a chain at a time: the next ones are drawn while the features of these are summed
+LARGEST_GRAM = 2**30  # bytes, which small machines can still spare
+LONGEST_TRACE = 10_000  # values of g that are kept of each chain; a few megabytes in all
+AUTO_DEGREE = 4  # highest that "auto" tries: the square of a quadratic g needs it
 DRAWS_PER_FEATURE = 3  # fewer cannot determine the coefficients
-FOLDS = 5
+FOLDS = 5  # of cross-fitting: coefficients see four fifths of the draws, at the cost of five fits
 
 
 @storable
