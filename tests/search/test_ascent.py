@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -65,3 +67,34 @@ def test_draws_of_the_prior_go_uphill_to_both_modes() -> None:
     near = np.linalg.norm(ends[:, None] - POSTERIOR_MEAN, axis=-1) < 2 * POSTERIOR_WIDTH
     assert near.any(axis=1).mean() > 0.9
     assert np.all(near.sum(axis=0) >= 3)
+
+
+def test_a_climb_goes_on_until_it_is_close_to_the_mode_and_no_longer() -> None:
+    """The log of a gamma variable, from fifty standard deviations away; nobody steps off at the end."""
+
+    class Still(np.random.Generator):
+        def standard_normal(self, size: Any = None, *_: Any, **__: Any) -> Any:
+            return np.zeros(size)
+
+    model = Model(
+        lambda theta: jnp.sum(20.0 * theta - 20.0 * jnp.exp(theta)),
+        lambda theta: -0.5e-6 * jnp.sum(theta**2),
+        lambda key: jax.random.normal(key, (2,)),
+        metric=lambda theta: (20.0 * jnp.eye(2), 1e-6 * jnp.eye(2)),
+    )
+    starts = np.random.default_rng(2).uniform(-12.0, 2.0, (1, 1, 32, 2))
+    ends, steps = levenberg_marquardt(model, starts, Still(np.random.PCG64(0)))
+    short_of_the_top = 20.0 * np.sum(np.exp(ends) - 1 - ends, axis=-1)
+    assert np.all(short_of_the_top < 0.05)
+    assert 10 < steps < 20
+
+
+def test_a_climb_ends_even_if_it_does_not_arrive() -> None:
+    slope = Model(
+        lambda theta: jnp.sum(theta),
+        lambda theta: -0.5e-12 * jnp.sum(theta**2),
+        lambda key: jax.random.normal(key, (1,)),
+        metric=lambda theta: (jnp.eye(1), 0 * jnp.eye(1)),
+    )
+    starts = np.random.default_rng(3).standard_normal((1, 1, 8, 1))
+    assert levenberg_marquardt(slope, starts, np.random.default_rng(0))[1] < 30

@@ -15,21 +15,24 @@ from far_modes import (
     POSTERIOR_WEIGHT,
     POSTERIOR_WIDTH,
     D,
+    scouted,
     settled,
     tail_and_narrow_mode,
     warm,
 )
 from scipy import stats
+from targets import normal
 
-from thermint import ladders
+from thermint import Model, ladders
 from thermint.kernels import mmala
 from thermint.model.draws import ScoredDraws
 from thermint.path.mixture import Mixture
 from thermint.path.path import Path
 from thermint.path.quadrature import lobatto
 from thermint.runtime.session import Session
-from thermint.sampling.sampler import default_kernel
+from thermint.sampling.sampler import default_kernel, make_sampler
 from thermint.search import refinement
+from thermint.search.modes import Chains
 from thermint.search.refinement import KL_TOL, RUNGS, choose_rungs, join_halves, refine_reference, reweight
 
 
@@ -132,3 +135,34 @@ def test_without_overlap_the_posterior_rung_speaks() -> None:
     found = path_of(1000.0, draws=50)
     position, _ = reweight(found, ladders.lobatto(5))
     np.testing.assert_array_equal(position, found.position[:, :, -1])
+
+
+def pilots(model: Model, chains: Chains, key: int = 0) -> int:
+    """Number of pilot runs that the refinement makes."""
+    made: list[Path] = []
+
+    def count(path: Path, *args: Any, **options: Any) -> Any:
+        made.append(path)
+        return make_sampler(path, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(refinement, "make_sampler", count)
+        refine_reference(model, chains, OPTIONS, jax.random.key(key), ladder=None, tolerance=1e-2, session=Session())
+    return len(made)
+
+
+STANDARD = normal(np.eye(D), np.zeros(D), 1.0, 1e4 * np.eye(D))
+
+
+@pytest.mark.parametrize(("variance", "expected"), [(1.35, 1), (1.6, 2)])
+def test_a_reference_is_fitted_again_where_it_is_not_close(variance: float, expected: int) -> None:
+    """The symmetrised divergence of normals is 2 (v + 1 / v - 2) here: 0.32 and 0.66 with a tenth as a margin."""
+    x = np.sqrt(variance) * np.random.default_rng(1).standard_normal((32, 25, D))
+    assert pilots(STANDARD.model, Chains(x, -x / variance, np.zeros(32))) == expected
+
+
+def test_modes_are_given_back_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refinement, "missed_modes", lambda chains, found: chains.take(chains.position[:, 0, 0] > 0))
+    assert pilots(MODEL, scouted(1).chains) == 3
+    monkeypatch.setattr(refinement, "missed_modes", lambda chains, found: chains.take(np.arange(2)))  # too few
+    assert pilots(MODEL, scouted(1).chains) == 1

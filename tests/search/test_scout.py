@@ -28,6 +28,7 @@ from thermint.path.path import Path
 from thermint.runtime.session import Session
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.sampler import make_sampler
+from thermint.sampling.swaps import swap_rates
 from thermint.sampling.warmup import SHORT
 from thermint.search.scout import CHAINS, CHUNK, DESCENT, SCOUT_RUNGS, gather_chains, scatter, scatter_groups, scout
 
@@ -142,3 +143,26 @@ def test_chains_that_have_not_arrived_are_left_out() -> None:
     for chain, (i, p, r) in enumerate(chains):
         np.testing.assert_array_equal(position[chain], pieces[i].position[p, :, r])
         np.testing.assert_array_equal(score[chain], gradient[i][p, :, r])
+
+
+def test_as_many_modes_are_kept_as_there_are_groups_of_four() -> None:
+    rng = np.random.default_rng(9)
+    centres = 50.0 * rng.standard_normal((16, D))
+    ends = centres[np.tile(np.arange(16), (4, 4))] + rng.standard_normal((4, 64, D))
+    chosen = scatter_groups(ends, SCOUT_RUNGS).reshape(-1, D)
+    near = np.argmin(np.linalg.norm(chosen[:, None] - centres, axis=-1), axis=1)
+    np.testing.assert_array_equal(np.bincount(near), 4)
+
+
+def test_the_scout_is_a_small_part_of_a_call_and_its_rungs_overlap() -> None:
+    found = scouted(1)
+    assert found.evaluations < 10_000 * POPULATIONS
+    assert found.draws.position.shape[1] >= 100  # as a fit takes for a few parameters
+    rates = swap_rates(np.asarray(found.draws.log_likelihood), np.asarray(found.draws.ladder))[:-1]
+    assert rates.min() > 0.5
+
+
+def test_chains_at_the_posterior_are_stationary_wherever_they_come_from() -> None:
+    found = scout(WIDE.model, OPTIONS, jax.random.key(1), Session())
+    assert found.chains.is_stationary.mean() > 0.9
+    assert len(found.chains.position) > 0.9 * 3 * POPULATIONS * SCOUT_RUNGS
