@@ -16,6 +16,8 @@ from thermint.control import basis
 from thermint.report import plots, style
 
 mpl.use("Agg")
+import itertools
+
 from matplotlib import pyplot as plt
 
 MODEL = thermint.paper.radiata.model(1)
@@ -187,3 +189,40 @@ def test_saved_results_keep_what_plots_need(fitted, tmp_path):
     np.testing.assert_array_equal(loaded.trace, fitted.trace)
     assert loaded.coefficients is not None
     pd.testing.assert_frame_equal(loaded.coefficients, fitted.coefficients)
+
+
+def boxes(texts: Any) -> list[Any]:
+    """Return where texts are drawn, in inches."""
+    figure = texts[0].figure.figure
+    figure.canvas.draw()
+    return [text.get_window_extent().transformed(figure.dpi_scale_trans.inverted()) for text in texts]
+
+
+@pytest.mark.parametrize(("features", "named"), [(9, True), (20, False)])
+def test_features_are_named_one_by_one_where_their_names_stand_apart(fitted, features, named):
+    names = [f"z{i}" for i in range(features - 1)] + ["z1²"]
+    table = pd.DataFrame(np.ones((len(fitted.rungs), features)), columns=names)
+    ax = replace(fitted, coefficients=table).plot.coefficients()
+    labels = ax.get_yticklabels()
+    assert [label.get_text() for label in labels] == (names if named else ["degree 1", "degree 2"])
+    drawn = sorted(boxes(labels), key=lambda box: box.y0)
+    if named:
+        assert all(below.y1 <= above.y0 for below, above in itertools.pairwise(drawn))
+
+
+def test_default_traces_go_from_end_to_end_on_no_more_than_a_page(prior):
+    figure = prior.plot.traces()[0, 0].figure
+    labels = [ax.get_ylabel() for ax in figure.axes if ax.get_ylabel()]
+    assert labels[0] == "g at t = 0"
+    assert labels[-1] == "g at t = 1"
+    assert len(labels) > 2  # one between them at the least
+    assert figure.get_figheight() < 9  # letter paper without margins
+
+
+def test_a_page_takes_the_overview_and_its_labels_stand_apart(prior):
+    axes = prior.plot()
+    figure = axes[0].figure.figure
+    assert figure.get_figwidth() < 8.27  # A4
+    for ax in axes:
+        ticks = sorted(boxes([text for text in ax.get_xticklabels() if text.get_text()]), key=lambda box: box.x0)
+        assert all(left.x1 <= right.x0 for left, right in itertools.pairwise(ticks))

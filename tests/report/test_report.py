@@ -18,7 +18,7 @@ from browser import Browser, Page, executable
 import thermint
 from thermint import Evidence
 from thermint.paper import linear
-from thermint.report import formatting, markup, trust
+from thermint.report import drawing, formatting, markup, sentences, trust
 from thermint.report import page as report
 from thermint.report.methods import methods
 from thermint.report.snippet import snippet
@@ -147,6 +147,28 @@ def test_errors_that_do_not_allow_a_verdict_say_so():
     assert text.startswith("The errors do not allow a verdict between “a”, “b” and “c”: the log Bayes factor of “a”")
     assert "0.30 ± 0.28, which may well be zero" in text
     assert "favour" not in text
+
+
+@pytest.mark.parametrize(
+    ("odds", "error", "text"),
+    [
+        (7e5, 1e-3, "about 700,000 to 1"),
+        (1.5e6, 1e-3, "more than 10^6 to 1"),
+        (20.0, 0.04, "about 20.0 to 1"),
+        (20.0, 0.08, "between 17 and 23 to 1"),
+    ],
+)
+def test_odds_say_no_more_than_is_known(odds, error, text):
+    assert sentences.odds(np.log(odds), error) == text
+
+
+@pytest.mark.parametrize(("low", "high"), [(-259.884, -259.836), (0.0, 1.0), (-5210.0, 17.0), (3e-7, 8e-7)])
+def test_ticks_are_round_and_neither_few_nor_crowded(low, high):
+    ticks = drawing.nice_ticks(low, high)
+    assert np.all((ticks >= low) & (ticks <= high))
+    assert len(f"{ticks[1] - ticks[0]:.10g}".strip("0.").partition("e")[0]) == 1  # one digit
+    apart = (ticks[1] - ticks[0]) / (high - low) * (drawing.HEIGHT - drawing.TOP - drawing.BOTTOM)
+    assert 2.5 * 12 < apart < 6.5 * 12  # in heights of a line of text
 
 
 @pytest.mark.usefixtures("_no_plots")

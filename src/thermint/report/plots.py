@@ -39,7 +39,7 @@ from thermint.report.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_NAMED = 15  # names that stand apart in a column: more features, or changes of degree, are not named one by one
+MOST_NAMED = 15  # features, or changes of degree, that are named one by one: more names would overlap
 MOST_ROWS = 4  # rungs whose traces are drawn by default: both ends and two between, on half a page
 
 
@@ -70,7 +70,14 @@ def integrand(result: Evidence, ax: Axes | None = None) -> Axes:
     named = "average"
     if "plain_mean" in table:
         named = "with control variates, ± 2 errors"
-        plain = {"color": ORANGE, "marker": "s", "markersize": 3, "linestyle": "none", "capsize": 2, "linewidth": 0.8}
+        plain: dict[str, Any] = {
+            "color": ORANGE,
+            "marker": "s",
+            "markersize": 3,
+            "linestyle": "none",
+            "capsize": 2,
+            "linewidth": 0.8,
+        }
         ax.errorbar(t, table["plain_mean"], 2 * table["plain_error"], label="plain average, ± 2 errors", **plain)
     band = 2 * np.interp(fine, t, error)
     ax.fill_between(fine, through - band, through + band, color=BLUE, alpha=0.3, linewidth=0)

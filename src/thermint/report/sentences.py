@@ -12,8 +12,8 @@ from thermint.inference.compare import SCALE, WITHIN, words
 from thermint.model.result import Evidence, digits, plus_minus
 from thermint.report.formatting import error_text, quoted, rounded, several, with_error
 
-HUGE = 1e6  # odds beyond these are not quoted: a one in a million chance that the data are wrong is not out of the way
-ROUGH = 0.05  # error of a log Bayes factor that makes a third digit of the factor, or even the second, misleading
+HUGE = 1e6  # odds beyond these are not quoted: a mistake in the data or in a model is likelier than one in a million
+ROUGH = 0.05  # largest error of a log Bayes factor that is quoted without a range: the factor is then known to 10 %
 
 
 def answer(result: Evidence, name: str = "") -> str:
