@@ -49,7 +49,7 @@ def same(a: Evidence, b: Evidence) -> bool:
 
 def child(path: str, every: float, pipe: Any) -> None:
     """Run, and send a word when the first step begins, and the answer."""
-    journal.EVERY = every
+    journal.SAVE_INTERVAL = every
     step, begun = Journal.step, False
 
     def tell(self: Journal, make: Any) -> Any:

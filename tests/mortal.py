@@ -26,6 +26,18 @@ def slow_square(number: int, attempt: int) -> tuple[int, int]:
     return square(number, attempt)
 
 
+_MEMORY: list[str] = []
+
+
+def remember(value: str) -> None:
+    """Initialise a worker."""
+    _MEMORY.append(value)
+
+
+def remembered(attempt: int) -> tuple[str, int]:
+    return _MEMORY[0], attempt
+
+
 def die(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -80,7 +80,7 @@ def killed(index: int, folder: Path) -> None:
     """The second process is killed."""
     from thermint.runtime import journal
 
-    journal.EVERY = 0.0  # write after every step
+    journal.SAVE_INTERVAL = 0.0  # write after every step
     if index == 1:
         at_step(100, die)
     run(**LONG, checkpoint=folder / "run", progress=False)

@@ -78,7 +78,7 @@ def test_the_prior_is_the_model_itself() -> None:
     path, theta = Path(SKEWED_2.model), jnp.array([0.3, -0.8])
     jax.tree.map(np.testing.assert_array_equal, path.evaluate(theta), evaluate(SKEWED_2.model, theta))
     assert replace(path, with_metric=False).evaluate(theta).fisher is None
-    key, numbers = keys.new(3), np.zeros((1, 5, 4))
+    key, numbers = keys.key(3), np.zeros((1, 5, 4))
     expected = jax.vmap(SKEWED_2.model.sample_prior)(jax.random.split(key, 7)[2:])
     np.testing.assert_allclose(path.draw(key[None], 2, numbers)[0], expected, rtol=1e-12)
 
@@ -104,7 +104,7 @@ def test_the_gradient_of_g_is_unknown_where_the_models_is() -> None:
 
 
 def test_another_family_is_a_density_with_its_draws_and_gradients() -> None:
-    path, key = Path(NORMAL.model, AWAY), keys.new(1)[None]
+    path, key = Path(NORMAL.model, AWAY), keys.key(1)[None]
     (numbers,) = noise(key, 0, 20_000, Block(1, 2, 2))
     x = path.draw(key, 0, numbers[:, :, 0])
     state = path.evaluate_many(x)

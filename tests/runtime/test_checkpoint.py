@@ -7,10 +7,11 @@ import random
 import resource
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from thermint.inference import checkpoint
 from thermint.runtime import journal, store
 from thermint.runtime.journal import ChangedError, Journal
 from thermint.runtime.progress import Progress
+from thermint.runtime.session import Session
 from thermint.runtime.store import DamagedError
 
 OPTIONS: dict[str, Any] = {"draws": 100, "populations": 2, "seed": 3, "progress": False}
@@ -43,7 +45,7 @@ def expected() -> dict[str, Evidence]:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write after every step."""
-    monkeypatch.setattr(journal, "EVERY", 0.0)
+    monkeypatch.setattr(journal, "SAVE_INTERVAL", 0.0)
 
 
 class Stopped(Exception):  # noqa: N818
@@ -335,6 +337,101 @@ def test_files_made_up_to_look_right_do_no_harm(finished: Path, tmp_path: Path) 
             read += 1
     assert kinds == {DamagedError, ChangedError}  # of another run, where the damage left enough to see that
     assert read == 0
+
+
+def of_format(whole: bytes, number: int) -> bytes:
+    """Change a checkpoint into one of another format, whose classes this version does not have."""
+    import io
+    import json
+
+    with np.load(io.BytesIO(whole[: whole.index(store.MARK)])) as file:
+        arrays = dict(file)
+    tree = json.loads(arrays.pop("tree").tobytes())
+    assert tree["items"][0] == ["format", journal.FORMAT]
+    tree["items"][0][1] = number
+    text = json.dumps(tree).replace('"kind": "RoundResult"', '"kind": "Round"')
+    assert '"kind": "Round"' in text
+    packed = io.BytesIO()
+    np.savez(packed, tree=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)
+    return with_checksum(packed.getvalue())
+
+
+@pytest.mark.parametrize(("number", "said"), [(1, r"an earlier version .* \(format 1,"), (99, "a later version")])
+def test_checkpoints_of_other_formats_are_refused_by_their_format(
+    number: int, said: str, finished: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "run").write_bytes(of_format(finished.read_bytes(), number))
+    with pytest.raises(ChangedError, match=f"was written by {said}"):
+        Journal(tmp_path / "run", {})
+    (tmp_path / "run").write_bytes(of_format(finished.read_bytes(), journal.FORMAT))
+    with pytest.raises(DamagedError, match="'Round'"):
+        Journal(tmp_path / "run", {})
+
+
+def test_only_registered_classes_are_stored(tmp_path: Path) -> None:
+    class Evidence(NamedTuple):
+        """Has the name of another."""
+
+        value: float
+
+    with pytest.raises(ValueError, match="has the same name"):
+        store.storable(Evidence)
+    store.write(tmp_path / "file", Evidence(1.0))
+    assert store.read(tmp_path / "file") == (1.0,)  # a plain tuple
+
+
+def test_files_are_read_where_only_thermint_is_imported(
+    expected: dict[str, Evidence], finished: Path, tmp_path: Path
+) -> None:
+    expected["fitted"].save(tmp_path / "result")
+    code = (
+        "import sys, thermint; from pathlib import Path; from thermint.runtime.journal import contents;"
+        "print(thermint.Evidence.load(sys.argv[1]).log_evidence); assert contents(Path(sys.argv[2]))['stages']"
+    )
+    ran = [sys.executable, "-c", code, str(tmp_path / "result"), str(finished)]
+    assert float(subprocess.check_output(ran, text=True)) == expected["fitted"].log_evidence
+
+
+# --- How often is written, and how long a step may be ---
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+    def spend(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_it_is_written_twice_a_minute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    clock, written = Clock(monkeypatch), []
+    monkeypatch.setattr(store, "write", lambda path, value: written.append(clock.now))
+    kept = Journal(tmp_path / "run", {})
+    for _ in range(600):
+        kept.step(lambda: clock.spend(1.0))
+    assert 18 <= len(written) <= 20  # in ten minutes
+
+
+def test_ctrl_c_waits_for_ten_seconds_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, session, steps = Clock(monkeypatch), Session(), []
+
+    def iterate(number: int) -> None:
+        clock.spend(number * 0.02 * 7)
+        steps.append(number * 0.02 * 7)
+
+    for _ in range(5):
+        session.step(iterate, wanted=200 if len(steps) > 1 else 2, cost=7)
+    assert all(9 < step <= 10 for step in steps[2:])
+
+
+@pytest.mark.parametrize(("relative", "same"), [(1e-12, True), (1e-7, False)])
+def test_rounding_is_no_other_model_and_other_data_are(relative: float, same: bool) -> None:
+    old, new = ({"log_likelihood": {"0": -260.0 * factor}} for factor in (1.0, 1 + relative))
+    assert (journal.difference(old, new) == "") is same
 
 
 def test_nothing_in_a_file_is_run(tmp_path: Path) -> None:

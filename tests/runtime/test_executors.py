@@ -143,6 +143,14 @@ def test_a_worker_killed_mid_task_is_replaced(pool: ProcessPoolExecutor, tmp_pat
     assert (results, errors) == ({"3": (9, 2)}, {})
 
 
+def test_a_broken_pool_is_replaced_by_one_like_it() -> None:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn, initializer=mortal.remember, initargs=("7",)) as pool:
+        with pytest.raises(BrokenExecutor):
+            pool.submit(mortal.die).result()
+        assert spread({"after": (mortal.remembered, ())}, pool) == ({"after": ("7", 2)}, {})
+
+
 def test_a_task_that_kills_every_worker_is_named_and_the_others_end(pool: ProcessPoolExecutor) -> None:
     calls: dict[str, Any] = {str(n): (mortal.slow_square, (n,)) for n in range(6)}
     results, errors = spread({"0": calls.pop("0"), "deadly": (mortal.die, ()), **calls}, pool)

@@ -17,7 +17,7 @@ from on_hosts import FITTED, LONG, OPTIONS
 from targets import SKEWED_2
 
 import thermint
-from thermint.runtime import devices, store
+from thermint.runtime import hosts, store
 
 MOST_SECONDS = 240.0  # of any pair of processes, on a busy machine
 SOON = 60.0  # seconds in which a process ends whose peer has
@@ -175,8 +175,8 @@ def test_a_process_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_failure_of_this_process_is_not_blamed_on_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices.jax, "process_count", lambda: 2)
-    with pytest.raises(ValueError, match="degree"), devices.peers(None):
+    monkeypatch.setattr(hosts.jax, "process_count", lambda: 2)
+    with pytest.raises(ValueError, match="degree"), hosts.peers(None):
         raise ValueError("degree = -1")
-    with pytest.raises(devices.LostPeerError, match="Run again with a checkpoint"), devices.peers(None):
+    with pytest.raises(hosts.LostPeerError, match="Run again with a checkpoint"), hosts.peers(None):
         raise ValueError("UNKNOWN: Gloo all-reduce failed")

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from thermint.runtime.linalg import LARGEST_WRITTEN_OUT, cholesky, solve_lower, solve_lower_transposed
+from thermint.runtime.linalg import MAX_UNROLLED, cholesky, solve_lower, solve_lower_transposed
 
 
-@pytest.mark.parametrize("d", [1, 2, 5, LARGEST_WRITTEN_OUT, LARGEST_WRITTEN_OUT + 1])
+@pytest.mark.parametrize("d", [1, 2, 5, MAX_UNROLLED, MAX_UNROLLED + 1])
 def test_against_numpy(d):
     rng = np.random.default_rng(d)
     root = rng.standard_normal((20, d, d))
@@ -21,6 +21,6 @@ def test_against_numpy(d):
     )
 
 
-@pytest.mark.parametrize("d", [2, LARGEST_WRITTEN_OUT + 1])
+@pytest.mark.parametrize("d", [2, MAX_UNROLLED + 1])
 def test_a_matrix_that_is_not_positive_definite_gives_nan(d):
     assert np.isnan(cholesky(jnp.eye(d).at[-1, -1].set(-1.0))).any()

@@ -16,15 +16,15 @@ from thermint.runtime.programs import jit
 
 @pytest.fixture
 def other_options(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(_runtime, "QUICK", {"xla_of_the_future": True, "xla_backend_optimization_level": 1})
+    monkeypatch.setattr(_runtime, "COMPILER_OPTIONS", {"xla_of_the_future": True, "xla_backend_optimization_level": 1})
     _runtime.compiler_options.cache_clear()
     yield
     _runtime.compiler_options.cache_clear()
 
 
 def test_all_options_are_known_to_this_version():
-    assert _runtime.compiler_options(1) == _runtime.QUICK
-    assert _runtime.compiler_options(0) == _runtime.QUICK | _runtime.QUICKEST
+    assert _runtime.compiler_options(1) == _runtime.COMPILER_OPTIONS
+    assert _runtime.compiler_options(0) == _runtime.COMPILER_OPTIONS | _runtime.UNOPTIMISED
 
 
 @pytest.mark.usefixtures("other_options")
@@ -50,6 +50,7 @@ def test_a_program_is_traced_once_for_each_static_argument():
 def test_another_process_finds_compiled_programs(tmp_path):
     code = """if True:
         import jax, thermint
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # however fast this machine compiles
         events = []
         jax.monitoring.register_event_listener(lambda event, **_: events.append(event.rpartition("/")[2]))
         thermint.sample(thermint.paper.linear.model(), ladder=3, draws=10, populations=2)
@@ -60,5 +61,6 @@ def test_another_process_finds_compiled_programs(tmp_path):
         map(int, subprocess.check_output([sys.executable, "-c", code], env=environment, text=True).split())
         for _ in range(2)
     )
-    assert (hits, compiled) == (0, 0)
-    assert found == misses > 0
+    assert misses > 0
+    assert compiled == 0
+    assert found == hits + misses  # a program may be asked for twice

@@ -99,7 +99,7 @@ def anneal(
     kernel = kernel or default_kernel(Path(model))
     if not traits_of(kernel).own_metric:
         model = replace(model, metric=None)  # nobody needs it
-    key_pilot, key = keys.children(keys.new(seed), 2)
+    key_pilot, key = keys.split(keys.key(seed), 2)
     options = SamplerOptions(PILOTS, kernel, length=PILOT_CHUNK, schedule=SHORT)
     pilot = make_sampler(Path(model), ladder, options, key_pilot)
     length = -(-particles // -(-particles // MOST_AT_ONCE))

@@ -14,7 +14,7 @@ from jax import Array
 
 from thermint.model.model import Model
 from thermint.model.options import name_of
-from thermint.runtime.devices import broadcast_scalar, share_bytes
+from thermint.runtime.hosts import broadcast_scalar, share_bytes
 from thermint.runtime.journal import Journal, difference
 
 

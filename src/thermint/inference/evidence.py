@@ -15,7 +15,8 @@ from thermint.inference.rounds import warned
 from thermint.interop.callback import reraise_user_error
 from thermint.kernels import Kernel
 from thermint.model.result import Evidence
-from thermint.runtime.devices import device_layout, peers
+from thermint.runtime.devices import device_layout
+from thermint.runtime.hosts import peers
 from thermint.runtime.progress import Progress
 from thermint.runtime.session import Session
 from thermint.sampling.population import Swap

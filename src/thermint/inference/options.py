@@ -64,7 +64,7 @@ class Options:
 
     def key(self, stage: int) -> jax.Array:
         """Return the random key of a stage: 0 for the scout, then one for each round."""
-        return keys.child(keys.new(self.seed), stage)
+        return keys.fold_in(keys.key(self.seed), stage)
 
 
 @dataclass(frozen=True)

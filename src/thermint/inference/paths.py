@@ -94,7 +94,7 @@ def fitted_path(call: Call, scouted: Scout) -> Evidence:
             ladder,
             replace(options.sampling, length=length, cheap_to_run=cheap),
             # The first round's key follows those of the pilots; later rounds have keys of their own.
-            options.key(number) if previous else keys.child(options.key(1), MOST_PILOTS),
+            options.key(number) if previous else keys.fold_in(options.key(1), MOST_PILOTS),
             session=session,
             place=kept.place if kept else None,
         )

@@ -22,7 +22,7 @@ from thermint.model.model import Model
 from thermint.model.result import Evidence, Posterior
 from thermint.model.settings import Settings
 from thermint.path.coordinates import RungMoments
-from thermint.runtime.devices import broadcast_scalar
+from thermint.runtime.hosts import broadcast_scalar
 from thermint.runtime.memory import free, printed
 from thermint.runtime.programs import jit
 from thermint.runtime.store import storable

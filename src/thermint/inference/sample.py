@@ -56,7 +56,7 @@ def sample(
     require_whole("draws", draws, at_least=1)
     require_whole("populations", populations, at_least=1)
     length = chunk_length(draws, populations=populations, rungs=len(ladder), dimension=model.dimension)
-    sampler = make_sampler(Path(model), ladder, SamplerOptions(populations, kernel, swap, length), keys.new(seed))
+    sampler = make_sampler(Path(model), ladder, SamplerOptions(populations, kernel, swap, length), keys.key(seed))
     drawn = concatenate([sampler.chunk() for _ in range(-(-draws // length))]).block(0, draws)
     if model.differentiable:
         return drawn

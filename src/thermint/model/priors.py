@@ -193,14 +193,14 @@ def _reciprocal_average(model: Model) -> tuple[float, float]:
 
 def _prior_sample(model: Model, number: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw from the prior, [number, d], and evaluate its log density there, [number]."""
-    theta = draw_prior(model, keys.children(keys.new(0), number))
+    theta = draw_prior(model, keys.split(keys.key(0), number))
     return theta, np.asarray(_log_priors(theta, model=model))
 
 
 def draw_prior(model: Model, key: Array | np.ndarray) -> np.ndarray:
     """Draw once from the prior for every key, [..., d]; by a program that is the same for any number of them."""
     model = replace(model, metric=None, with_fisher=None)  # one program, whether a kernel needs these or not
-    data = keys.words(key)
+    data = keys.key_data(key)
     flat = np.concatenate([data.reshape(-1, 2), np.zeros((-data.size // 2 % AT_ONCE, 2), dtype=data.dtype)])
     drawn = [np.asarray(_draw(part, model=model)) for part in np.split(flat, len(flat) // AT_ONCE)]
     return np.concatenate(drawn)[: data.size // 2].reshape(*data.shape[:-1], -1)

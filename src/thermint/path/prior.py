@@ -38,7 +38,7 @@ class Prior:
 
     def draw(self, model: Model, keys: Array | np.ndarray, first: int, noise: np.ndarray) -> np.ndarray:
         """Draw by the model's ``sample_prior``."""
-        return draw_prior(model, random.children(keys, noise.shape[1], first))
+        return draw_prior(model, random.split(keys, noise.shape[1], first))
 
     def relative(self, state: Evaluation, with_metric: bool) -> Evaluation:
         """Return the evaluation as it is."""

@@ -39,7 +39,7 @@ class Reference(Protocol):
 
         Args:
             model: the model.
-            keys: one key for each population, or its words. The draw of iteration n may use ``child(key, n)``.
+            keys: one key for each population, or its key data. The draw of iteration n may use ``fold_in(key, n)``.
             first: number of the first iteration.
             noise: or these random numbers instead, [population, iteration, d + 2]: d standard normal, two uniform.
         """

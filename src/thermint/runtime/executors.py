@@ -1,4 +1,4 @@
-"""Calls on any executor: so many at a time, and once more where a worker died."""
+"""Make calls on any executor, and repeat those whose worker died."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, 
 from concurrent.futures.process import ProcessPoolExecutor
 from typing import Any
 
-TOGETHER = (1, 2)  # attempts beside other calls: a pool that broke does not say which of them its worker died of
-ALONE = (3,)  # so that the last attempt is made alone
+# Of a call whose worker dies. A pool that broke does not say which call killed it, so that the last attempt is made
+# alone: two before it spare the others most of the wait.
+MAX_ATTEMPTS = 3
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]  # and a last argument, the number of the attempt
 
@@ -17,19 +18,20 @@ Call = tuple[Callable[..., Any], tuple[Any, ...]]  # and a last argument, the nu
 def spread(calls: Mapping[Any, Call], executor: Executor) -> tuple[dict[Any, Any], dict[Any, Exception]]:
     """Make calls side by side, until each has ended.
 
-    What a worker was doing when it died is done again, three times at most. A pool of processes breaks when one dies:
-    another of the same size takes its place.
+    A call whose worker died is repeated, up to `MAX_ATTEMPTS` times in all. A pool of processes breaks when one of them
+    dies, and is replaced by another like it. An interrupt is raised at once, and calls that have not begun are
+    cancelled.
 
     Returns:
-        What they returned, and what was raised instead, by their names. Interrupts are raised here and now, and what
-        has not begun is cancelled.
+        Results and exceptions, by the names of the calls.
     """
     pool = _Pool(executor)
     results: dict[Any, Any] = {}
     errors: dict[Any, Exception] = {}
     try:
-        lost = _drain(pool, calls, TOGETHER, _workers(executor, len(calls)), results, errors)
-        dead = _drain(pool, {name: calls[name] for name in lost}, ALONE, 1, results, errors)
+        beside, alone = (*range(1, MAX_ATTEMPTS),), (MAX_ATTEMPTS,)
+        lost = _drain(pool, calls, beside, _workers(executor, len(calls)), results, errors)
+        dead = _drain(pool, {name: calls[name] for name in lost}, alone, 1, results, errors)
     except BaseException:
         pool.leave(wait=False)
         raise
@@ -39,8 +41,7 @@ def spread(calls: Mapping[Any, Call], executor: Executor) -> tuple[dict[Any, Any
 
 def require_spawned(executor: Executor) -> None:
     """Refuse a pool of processes that would be forked."""
-    context: Any = getattr(executor, "_mp_context", None)
-    if isinstance(executor, ProcessPoolExecutor) and context.get_start_method() == "fork":
+    if isinstance(executor, ProcessPoolExecutor) and _made_with(executor)["mp_context"].get_start_method() == "fork":
         raise ValueError(
             "the executor forks this process, and JAX, which has threads, may then wait forever. Make it with "
             'ProcessPoolExecutor(..., mp_context=multiprocessing.get_context("spawn")).'
@@ -55,7 +56,7 @@ def _drain(
     results: dict[Any, Any],
     errors: dict[Any, Exception],
 ) -> dict[Any, Exception]:
-    """Make calls, so many at a time, and sort what comes back; return those whose worker died at every attempt."""
+    """Make calls, up to ``most`` at a time, and add to results and errors; return those that lost every worker."""
     lost = {}
     queue = deque((name, attempts) for name in calls)
     flying: dict[Future[Any], tuple[Any, tuple[int, ...], Executor]] = {}
@@ -92,7 +93,7 @@ class _Pool:
         self._made: list[Executor] = []
 
     def submit(self, call: Call, attempt: int) -> Future[Any]:
-        """Submit a call. An executor that has been shut down says so at once; one that broke, as by a lost call."""
+        """Submit a call. If the executor is broken, the future says so; if it was shut down, this raises."""
         function, arguments = call
         try:
             return self.executor.submit(function, *arguments, attempt)
@@ -104,16 +105,9 @@ class _Pool:
             return future
 
     def mend(self, executor: Executor, error: Exception) -> None:
-        """Make a new pool of processes if the one that a call was submitted to is broken; once for all its calls."""
+        """Replace the pool of processes that a call was submitted to, if it is broken and still in use."""
         if executor is self.executor and type(executor) is ProcessPoolExecutor and isinstance(error, BrokenExecutor):
-            broken: Any = executor
-            self.executor = ProcessPoolExecutor(
-                broken._max_workers,
-                mp_context=broken._mp_context,
-                initializer=broken._initializer,
-                initargs=broken._initargs,
-                max_tasks_per_child=broken._max_tasks_per_child,
-            )
+            self.executor = ProcessPoolExecutor(**_made_with(executor))
             self._made.append(self.executor)
 
     def leave(self, wait: bool) -> None:
@@ -121,14 +115,25 @@ class _Pool:
             executor.shutdown(wait=wait, cancel_futures=True)
 
 
-def _workers(executor: Any, calls: int) -> int:
+def _made_with(pool: ProcessPoolExecutor) -> dict[str, Any]:
+    """Return the arguments that a pool of processes was made with, which nothing public says."""
+    private: Any = pool
+    return {
+        "max_workers": private._max_workers,
+        "mp_context": private._mp_context,
+        "initializer": private._initializer,
+        "initargs": private._initargs,
+        "max_tasks_per_child": private._max_tasks_per_child,
+    }
+
+
+def _workers(executor: Executor, calls: int) -> int:
     """Return how many calls may be under way: only these have lost their worker if a pool breaks."""
-    pool = isinstance(executor, ProcessPoolExecutor)
-    return executor._max_workers if pool else max(calls, 1)
+    return _made_with(executor)["max_workers"] if isinstance(executor, ProcessPoolExecutor) else max(calls, 1)
 
 
 def _error(future: Future[Any]) -> Exception | None:
-    """Return what a call ended with; what is no ordinary exception, such as an interrupt, is raised."""
+    """Return the exception of a call, if any; raise it if it is no ordinary one, such as an interrupt."""
     if future.cancelled():
         return CancelledError("it was cancelled")
     error = future.exception()
@@ -138,13 +143,13 @@ def _error(future: Future[Any]) -> Exception | None:
 
 
 def _is_loss(error: Exception) -> bool:
-    """Say whether a worker was lost; the last of these is Dask's."""
+    """Say whether an error means that a worker was lost; KilledWorker is Dask's."""
     return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"
 
 
 def _died(error: Exception) -> Exception:
     died = RuntimeError(
-        f"its worker died {ALONE[-1]} times; out of memory? Or a script that starts the executor without "
+        f"its worker died {MAX_ATTEMPTS} times; out of memory? Or a script that starts the executor without "
         f'if __name__ == "__main__"? ({error})'
     )
     died.__cause__ = error

@@ -14,13 +14,14 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from threadpoolctl import ThreadpoolController
 
-LARGEST_WRITTEN_OUT = 8  # beyond it, compilation costs more than it saves
+# Rows. The unrolled program grows as their cube; beyond this it takes longer to compile than it saves.
+MAX_UNROLLED = 8
 
 
 def cholesky(A: Array) -> Array:
     """Lower Cholesky factor of a symmetric matrix; NaN where it is not positive definite."""
     d = len(A)
-    if d > LARGEST_WRITTEN_OUT:
+    if d > MAX_UNROLLED:
         return jnp.linalg.cholesky(A, symmetrize_input=False)
     L: list[list[Array]] = [[jnp.zeros(())] * d for _ in range(d)]
     for j in range(d):
@@ -33,7 +34,7 @@ def cholesky(A: Array) -> Array:
 def solve_lower(L: Array, b: Array) -> Array:
     """Solve L x = b for a lower triangular L."""
     d = len(b)
-    if d > LARGEST_WRITTEN_OUT:
+    if d > MAX_UNROLLED:
         return solve_triangular(L, b, lower=True)
     x: list[Array] = []
     for i in range(d):
@@ -44,7 +45,7 @@ def solve_lower(L: Array, b: Array) -> Array:
 def solve_lower_transposed(L: Array, b: Array) -> Array:
     """Solve L' x = b for a lower triangular L."""
     d = len(b)
-    if d > LARGEST_WRITTEN_OUT:
+    if d > MAX_UNROLLED:
         return solve_triangular(L, b, lower=True, trans="T")
     x: list[Array] = [jnp.zeros(())] * d
     for i in reversed(range(d)):

@@ -1,130 +1,130 @@
-"""Programs that are compiled once and run on every device, so that all devices give the same bits."""
+"""Programs compiled with thermint's options, and programs that are compiled once and run on any device."""
 
 from __future__ import annotations
 
 import io
 import pickle
 from collections.abc import Callable, Hashable
-from contextlib import nullcontext, suppress
-from functools import cache, partial, wraps
+from contextlib import suppress
+from functools import cache, wraps
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import serialize_executable
+from jax.sharding import SingleDeviceSharding
 from jax.stages import Compiled
 
-from thermint.runtime.devices import default_device
 from thermint.runtime.setup import compiler_options
 
 R = TypeVar("R")
 
-OWN = "thermint."
-MOST = 256  # programs of a function in memory; the oldest go first
-
-_IN_MEMORY: list[dict] = []  # the programs of each function
-
-
-def forget() -> None:
-    """Drop all programs from memory, as `jax.clear_caches` does with its own; those on disk stay."""
-    for programs in _IN_MEMORY:
-        programs.clear()
+# In memory; the oldest is dropped. Measured: 290 memory maps for a program on 8 devices, where Linux allows a process
+# 65 530 and XLA crashes beyond. A run has two or three programs.
+MAX_PROGRAMS = 64
 
 
 class Program(NamedTuple):
-    """A compiled program."""
+    """A program compiled for one device."""
 
     run: Compiled
-    made_here: bool  # not read from a file, by us or by JAX: it can be written to one
+    compiled_here: bool  # not read from JAX's cache
+
+
+# By function, signature and device.
+_PROGRAMS: dict[Hashable, dict[jax.Device, Program]] = {}
+
+
+def forget() -> None:
+    """Drop the programs that are kept here, as `jax.clear_caches` does with JAX's own."""
+    _PROGRAMS.clear()
 
 
 def jit(*static: str, level: int = 1) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Make a decorator like `jax.jit`, for programs that take longer to compile than to run.
 
-    Programs of thermint's own functions at the top of a module are kept on disk. What such a function needs of a model
-    must reach it as an argument. A call may name a ``device`` to run on, where its arguments are; it is JAX's default
-    else. Devices of one kind share a program, and so the bits of what it computes.
+    A call may name a ``device``, where all arguments that are JAX arrays must be. Such calls share one program between
+    devices of a kind, so that it is compiled once and rounds alike on all of them.
 
     Args:
         static: names of the arguments that are part of the program; they are given by name.
-        level: how much it is optimised: 1, to compile in a third of the time that XLA would take; 0, hardly, for
-            programs that run for a moment. A static argument of that name says so for one call.
+        level: of optimisation: 1 compiles in a third of the time that XLA's default takes; 0 hardly optimises, for
+            programs that run for a moment. A static argument named "level" replaces it for one call.
     """
 
     def decorate(function: Callable[..., R]) -> Callable[..., R]:
         @cache
-        def plain(level: int) -> Callable[..., R]:
-            options = compiler_options(level)
-            return jax.jit(function, static_argnames=static, compiler_options=options)
-
-        if not _is_own(function):
-            return wraps(function)(lambda *args, **kwargs: plain(level)(*args, **kwargs))
-        programs: dict[Hashable, dict[jax.Device, Program]] = {}
-        _IN_MEMORY.append(programs)
+        def jitted(level: int) -> Any:
+            return jax.jit(function, static_argnames=static, compiler_options=compiler_options(level))
 
         @wraps(function)
         def call(*args: Any, device: jax.Device | None = None, **kwargs: Any) -> R:
+            program = jitted(kwargs.get("level", level))
+            if device is None:
+                return program(*args, **kwargs)
             fixed = {name: kwargs.pop(name) for name in static if name in kwargs}
             leaves, tree = jax.tree.flatten((args, kwargs))
-            if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-                return plain(level)(*args, **kwargs, **fixed)
-            here = device or default_device()
-            kinds = tuple(_kind(leaf, here) for leaf in leaves)
-            signature = tree, tuple(fixed.values()), kinds, here.device_kind, jax.config.jax_enable_x64  # type: ignore[attr-defined]
-            if signature not in programs:
-                while len(programs) >= MOST:
-                    del programs[next(iter(programs))]
-            same = programs.setdefault(signature, {})
-            if here not in same:
-                worth = fixed.get("level", level)
-                same[here] = _found_or_made(function, partial(plain, worth), fixed, args, kwargs, here, same)
-            return same[here].run(*args, **kwargs)
+            kinds = tuple(map(jax.typeof, leaves))
+            signature = program, tree, kinds, tuple(fixed.items()), device.device_kind
+            if signature not in _PROGRAMS and len(_PROGRAMS) >= MAX_PROGRAMS:
+                del _PROGRAMS[next(iter(_PROGRAMS))]
+            same = _PROGRAMS.setdefault(signature, {})
+            if device not in same:
+                same[device] = _copied(same, device) or _compiled(program, args, kwargs, fixed, device)
+            return same[device].run(*args, **kwargs)
 
         return call
 
     return decorate
 
 
-def _kind(leaf: Any, here: jax.Device) -> tuple[Hashable, ...]:
-    """Return all of an argument that a program depends on; last, where it is, unless that is here."""
-    if not isinstance(leaf, jax.Array):
-        return np.shape(leaf), np.asarray(leaf).dtype, isinstance(leaf, bool | int | float), None
-    elsewhere = leaf.sharding.device_set != {here}
-    return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), leaf.sharding if elsewhere else None
+_CACHE_HITS: list[str] = []  # an entry for each program that JAX has read from its cache
 
 
-def _found_or_made(
-    function: Callable[..., R],
-    program: Callable[[], Any],
-    fixed: dict[str, Any],
-    args: tuple,
-    kwargs: dict[str, Any],
-    here: jax.Device,
-    same: dict[jax.Device, Program],
-) -> Program:
-    """Copy a program from another device, or load it from its file, or compile it and write one."""
-    for other in same.values():
-        if other.made_here:
-            with suppress(Exception):  # it calls code of this process, or this version of JAX cannot write programs
-                return Program(_on(here, *serialize_executable.serialize(other.run)), made_here=False)
-    before = len(_LOADED_BY_JAX)
-    elsewhere = nullcontext() if here == default_device() else jax.default_device(here)
-    with elsewhere:
-        compiled = program().lower(*args, **kwargs, **fixed).compile()
-    made_here = len(_LOADED_BY_JAX) == before  # else what is written would lack its code
-    return Program(compiled, made_here)
+def _listen(event: str, **_: Any) -> None:
+    if event == "/jax/compilation_cache/cache_hits":
+        _CACHE_HITS.append(event)
 
 
-def _on(device: jax.Device, content: bytes, in_tree: Any, out_tree: Any) -> Compiled:
-    """Load a program that was written, on whatever device it was compiled for."""
-    with suppress(KeyError):  # that is another one
-        return serialize_executable.deserialize_and_load(content, in_tree, out_tree, execution_devices=[device])
-    unloaded, args_info, no_kwargs = _Reader(content, device).load()
-    return Compiled(unloaded.load(), [], in_tree.unflatten(args_info), out_tree, no_kwargs=no_kwargs)
+jax.monitoring.register_event_listener(_listen)
 
 
-class _Reader(pickle.Unpickler):
-    """Reads what `serialize_executable.serialize` wrote, for another device."""
+def _compiled(program: Any, args: tuple, kwargs: dict[str, Any], fixed: dict[str, Any], device: jax.Device) -> Program:
+    """Compile a program for a device, or have JAX read it from its cache."""
+
+    def there(leaf: Any) -> jax.ShapeDtypeStruct:
+        # jax.default_device would do, but then JAX would trace again for every device.
+        kind = jax.typeof(leaf)
+        sharding = SingleDeviceSharding(device)
+        return jax.ShapeDtypeStruct(kind.shape, kind.dtype, sharding=sharding, weak_type=kind.weak_type)
+
+    hits = len(_CACHE_HITS)
+    args, kwargs = jax.tree.map(there, (args, kwargs))
+    run = program.lower(*args, **kwargs, **fixed).compile()
+    return Program(run, compiled_here=len(_CACHE_HITS) == hits)
+
+
+def _copied(programs: dict[jax.Device, Program], device: jax.Device) -> Program | None:
+    """Copy a program from another device, if one was compiled in this process.
+
+    What JAX read from its cache cannot be copied: its machine code is not in what `serialize` returns (JAX 0.10, 0.12).
+    """
+    for program in programs.values():
+        if program.compiled_here:
+            with suppress(Exception):  # the program calls Python
+                content, in_tree, out_tree = serialize_executable.serialize(program.run)
+                executable, args_info, no_kwargs = _Unpickler(content, device).load()
+                args_info = in_tree.unflatten(args_info)
+                run = Compiled(executable.load(), [], args_info, out_tree, no_kwargs=no_kwargs)
+                return Program(run, compiled_here=False)
+    return None
+
+
+class _Unpickler(pickle.Unpickler):
+    """Load a serialized program on another device than it was compiled for.
+
+    `serialize_executable.deserialize_and_load` cannot: it raises KeyError (JAX 0.10, 0.12).
+    """
 
     def __init__(self, content: bytes, device: jax.Device) -> None:
         super().__init__(io.BytesIO(content))
@@ -137,26 +137,9 @@ class _Reader(pickle.Unpickler):
         kind, *parts = named
         if kind != "exec":
             return self._device if kind == "device" else self._device.client
-        there = np.array([[self._device.id]])
+        assignment = np.array([[self._device.id]])
         return self._device.client.deserialize_executable(
             *parts,
             executable_devices=xla_client.DeviceList((self._device,)),
-            compile_options=get_compile_options(num_replicas=1, num_partitions=1, device_assignment=there),
+            compile_options=get_compile_options(num_replicas=1, num_partitions=1, device_assignment=assignment),
         )
-
-
-_LOADED_BY_JAX: list[str] = []  # an entry for each program that JAX found in its own cache
-
-
-def _listen(event: str, **_: Any) -> None:
-    if event == "/jax/compilation_cache/cache_hits":
-        _LOADED_BY_JAX.append(event)
-
-
-jax.monitoring.register_event_listener(_listen)
-
-
-def _is_own(function: Any) -> bool:
-    """Say whether a function is one of thermint's, whose source is all there is to it."""
-    name = getattr(function, "__qualname__", "<")
-    return "<" not in name and getattr(function, "__module__", "").startswith(OWN)

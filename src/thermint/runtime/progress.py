@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from thermint.runtime.devices import is_first
+from thermint.runtime.hosts import is_first
 
 
 class Progress:

@@ -1,4 +1,4 @@
-"""How a run talks with the world: what it shows, what it keeps in its file, and when it is told to stop."""
+"""A run's contact with its user: progress, checkpoint and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from thermint.runtime.devices import broadcast_scalar
+from thermint.runtime.hosts import broadcast_scalar
 from thermint.runtime.journal import Journal
 from thermint.runtime.progress import Progress
 
 T = TypeVar("T")
 
-PIECE = 10.0  # seconds that one call of a compiled program should take at most: nothing interrupts it
+MAX_STEP_SECONDS = 10.0  # of one call of a compiled program: Ctrl-C waits for its end
 
 
 class Session:
     """One call of `evidence`: its progress, its journal, and Ctrl-C.
 
-    The first Ctrl-C is noted, and asked for after every step; the second is Python's own.
+    The first Ctrl-C sets a flag that is read after every step; the second is Python's own.
     """
 
     def __init__(self, bar: Progress | None = None, journal: Journal | None = None) -> None:
@@ -33,7 +33,7 @@ class Session:
         self._asked_to_stop = False
         self._previous: Any = None
         self._steps = 0
-        self._pace = np.inf  # seconds of one evaluation, as the fastest step has it
+        self._pace = np.inf  # seconds of one evaluation, in the fastest step
 
     def __enter__(self) -> Session:
         self.bar.__enter__()
@@ -56,11 +56,11 @@ class Session:
 
     @property
     def stopping(self) -> bool:
-        """Say whether the user wants to stop, in whatever process; the same in all."""
+        """Whether the user wants to stop, in any process; the same in all."""
         return bool(broadcast_scalar(float(self._asked_to_stop), max))
 
     def stop_if_asked(self) -> None:
-        """Save and leave, if the user wants to, where there is no answer yet."""
+        """Save and raise KeyboardInterrupt if the user wants to stop, where there is no answer yet."""
         if not self.stopping:
             return
         self.journal.write()
@@ -70,9 +70,9 @@ class Session:
         raise KeyboardInterrupt(said)
 
     def step(self, make: Callable[[int], T], wanted: int, cost: int) -> T:
-        """Make a step of up to so many iterations, each of so many evaluations; few where the model is slow.
+        """Make a step of up to ``wanted`` iterations of ``cost`` evaluations each; fewer where the model is slow.
 
-        How it is cut changes nothing: the same program makes pieces of any length.
+        Their number does not change the answer.
         """
         number = int(broadcast_scalar(self.affordable(wanted, cost)))
 
@@ -87,5 +87,5 @@ class Session:
         return self.journal.step(timed)
 
     def affordable(self, wanted: int, cost: int) -> int:
-        """Say how many iterations of up to so many one step should make."""
-        return max(1, int(min(wanted, PIECE / max(self._pace * cost, 1e-12))))
+        """Return how many iterations, of up to ``wanted``, take no more than `MAX_STEP_SECONDS`."""
+        return max(1, int(min(wanted, MAX_STEP_SECONDS / max(self._pace * cost, 1e-12))))

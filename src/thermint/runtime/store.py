@@ -1,4 +1,4 @@
-"""One file for a result or a checkpoint: arrays and plain values, which nothing in it can make run.
+"""One file for a result or a checkpoint: arrays and plain values; reading it runs nothing that is in it.
 
 The file is NumPy's ``.npz``, a ZIP of arrays that any tool reads, and after it a line with its SHA-256. One file, not a
 folder of them, so that replacing it is one step for the file system: there is always an old state or a new one, never
@@ -27,7 +27,7 @@ _KINDS: dict[str, type] = {}  # the classes that may be in a file, by name
 
 
 class DamagedError(ValueError):
-    """A file that is not, or not any more, what thermint wrote."""
+    """A file is damaged, or not one of thermint's."""
 
 
 def storable(kind: type[T]) -> type[T]:
@@ -44,10 +44,10 @@ def storable(kind: type[T]) -> type[T]:
 
 
 def write(path: Path, value: Any) -> None:
-    """Write a value to a file, in one step: whatever happens meanwhile, the file is the old one or the new one.
+    """Write a value to a file, in one step: whatever happens, the file is the old one or the new one.
 
     Raises:
-        OSError: it could not be written; what was there before still is.
+        OSError: it could not be written; the old file is still there.
     """
     arrays: dict[str, np.ndarray] = {}
     tree = _encode(value, arrays)
@@ -65,11 +65,11 @@ def write(path: Path, value: Any) -> None:
     except OSError:
         part.unlink(missing_ok=True)
         raise
-    _settle(path.parent)
+    _sync(path.parent)
 
 
-def _settle(folder: Path) -> None:
-    """Make sure that a renamed file is found under its new name after a power cut; some systems cannot."""
+def _sync(folder: Path) -> None:
+    """Have a renamed file survive a power cut under its new name, where the system can."""
     try:
         opened = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -92,8 +92,14 @@ def read(path: Path) -> Any:
     return parse(path.read_bytes(), path)
 
 
-def parse(whole: bytes, path: Path) -> Any:
-    """Make sense of a file's contents; the path is for messages."""
+def parse(whole: bytes, path: Path, check: Callable[[dict[str, Any]], None] = lambda _: None) -> Any:
+    """Rebuild the value in the contents of a file.
+
+    Args:
+        whole: the contents.
+        path: of the file, for messages.
+        check: if the value is a dictionary, this is given its plain entries before anything is built, and may raise.
+    """
     content, mark, digest = whole[: -len(MARK) - 65], whole[-len(MARK) - 65 : -65], whole[-65:]
     if mark != MARK or digest != hashlib.sha256(content).hexdigest().encode() + b"\n":
         raise DamagedError(
@@ -101,10 +107,20 @@ def parse(whole: bytes, path: Path) -> Any:
             "end. Restore it from a copy, or remove it and start again."
         )
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return _decode(json.loads(arrays["tree"].tobytes()), dict(arrays))
-    except Exception as error:  # a file that someone has made up: anything may be wrong with it
-        raise DamagedError(f"{path} is not a file that this version of thermint wrote ({error}).") from error
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            tree, arrays = json.loads(file["tree"].tobytes()), dict(file)
+        entries = dict(tree["items"]) if tree["kind"] == "dict" else {}
+    except Exception as error:  # someone has made up the file: anything may be wrong with it
+        raise _unknown(path, error) from error
+    check(entries)
+    try:
+        return _decode(tree, arrays)
+    except Exception as error:
+        raise _unknown(path, error) from error
+
+
+def _unknown(path: Path, error: Exception) -> DamagedError:
+    return DamagedError(f"{path} is not a file that this version of thermint wrote ({error}).")
 
 
 def _encode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
@@ -136,7 +152,7 @@ def _encode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def _decode(tree: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Undo `_encode`."""
+    """Inverse of `_encode`."""
 
     def decode(inner: Any) -> Any:
         return _decode(inner, arrays)

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from scipy.special import ndtri
 
-from thermint.runtime.keys import words
+from thermint.runtime.keys import key_data
 
 WORDS = 4  # numbers that Philox makes at once
 
@@ -50,7 +50,7 @@ def noise(keys: Array | np.ndarray, first: int, number: int, *blocks: Block) -> 
     """
     size = sum(block.size for block in blocks)
     steps = -(-size // WORDS)
-    streams = map(_philox, words(keys))
+    streams = map(_philox, key_data(keys))
     uniform = np.stack(
         [np.random.Generator(stream.advance(first * steps)).random((number, steps * WORDS)) for stream in streams]
     )
@@ -66,7 +66,7 @@ def noise(keys: Array | np.ndarray, first: int, number: int, *blocks: Block) -> 
 
 def generator(key: Array) -> np.random.Generator:
     """Make a generator of NumPy's from a key."""
-    return np.random.Generator(_philox(words(key)))
+    return np.random.Generator(_philox(key_data(key)))
 
 
 def _philox(key: np.ndarray) -> np.random.Philox:

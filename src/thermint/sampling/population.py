@@ -19,7 +19,8 @@ from thermint.model.draws import Draws
 from thermint.model.evaluation import Evaluation, choose, impossible, usable
 from thermint.path.ladders import Ladder
 from thermint.path.path import Path
-from thermint.runtime.devices import DeviceLayout, allgather, device_layout
+from thermint.runtime.devices import DeviceLayout, device_layout
+from thermint.runtime.hosts import allgather
 from thermint.runtime.programs import jit
 from thermint.runtime.store import storable
 from thermint.sampling.noise import Block, noise

@@ -22,7 +22,7 @@ from thermint.path.coordinates import RungMoments
 from thermint.path.ladders import Ladder
 from thermint.path.path import Path
 from thermint.runtime import keys
-from thermint.runtime.linalg import LARGEST_WRITTEN_OUT
+from thermint.runtime.linalg import MAX_UNROLLED
 from thermint.runtime.session import Session
 from thermint.runtime.setup import require_float64
 from thermint.sampling import population as pop
@@ -138,7 +138,7 @@ def make_sampler(
     traits = traits_of(kernel)
     path = replace(path, with_metric=traits.own_metric)
     model, covariance = path.model, path.reference.covariance
-    lapack = traits.own_metric and model.dimension > LARGEST_WRITTEN_OUT
+    lapack = traits.own_metric and model.dimension > MAX_UNROLLED
     engine = pop.engine_of(
         path,
         populations,
@@ -149,7 +149,7 @@ def make_sampler(
         alone=model.one_device or lapack,
     )
     cost = traits.evaluations * populations * len(ladder)
-    own = keys.children(keys.words(key), populations)
+    own = keys.split(keys.key_data(key), populations)
     steps = ChunkScheduler(engine, own, cost, session)
     if place is not None:
         return Sampler(steps, place, last=None)

@@ -13,7 +13,7 @@ from thermint.model.draws import Array as AnyArray
 from thermint.model.evaluation import Evaluation, usable
 from thermint.path.ladders import Ladder
 from thermint.path.path import Path
-from thermint.runtime.keys import child, words
+from thermint.runtime.keys import fold_in, key_data
 from thermint.sampling.noise import Block, noise
 from thermint.sampling.population import Population
 
@@ -38,7 +38,7 @@ def start_at_reference(
         ValueError: the model's values at these draws are unusable; the message says which and where.
     """
     # Iterations count from 0, so that this key is no iteration's.
-    keys = child(keys, 2**32 - 1)
+    keys = fold_in(keys, 2**32 - 1)
     (chance,) = noise(keys, 0, reference_draws(ladder), Block(1, path.model.dimension, 2))
     draws = path.evaluate_many(path.draw(keys, 0, chance[:, :, 0]))
     # From the middle half of the draws, because a reference need not have a variance.
@@ -54,7 +54,7 @@ def start_at_reference(
     supported = usable(draws)
     spare = np.argwhere(supported)[0]  # for a population none of whose own draws has a likelihood
     chosen = np.tile(spare, (len(keys), len(ladder), 1))
-    for population, seed in enumerate(words(keys)):
+    for population, seed in enumerate(key_data(keys)):
         own = np.flatnonzero(supported[population])
         if len(own):
             # The largest of log weight + Gumbel noise is a draw with these weights.
@@ -85,5 +85,5 @@ def begin(state: Evaluation, log_step: AnyArray, carry: AnyArray | None = None) 
 def draw_carry(kernel: Kernel, keys: np.ndarray, rungs: int, d: int) -> np.ndarray | None:
     """Draw the kernel's own state for the first iteration, if it has one: [population, rung, carry]."""
     carry = traits_of(kernel).carry(d)
-    own = child(keys, 2**32 - 2)  # no iteration's, and not that of `start`
+    own = fold_in(keys, 2**32 - 2)  # no iteration's, and not that of `start`
     return noise(own, 0, 1, Block(rungs, carry, 0))[0][:, 0] if carry else None

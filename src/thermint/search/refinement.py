@@ -70,7 +70,7 @@ def refine_reference(
     reference = choose_reference(model, settled.position, settled.score)
     reseeds = MOST_PILOTS // 3 if reference.components > 1 else 0
     for pilot in range(MOST_PILOTS):
-        sampler = make_sampler(Path(model, reference), rungs, options, keys.child(key, pilot), session=session)
+        sampler = make_sampler(Path(model, reference), rungs, options, keys.fold_in(key, pilot), session=session)
         assert sampler.last is not None
         draws = concatenate([sampler.chunk() for _ in range(-(-DRAWS // options.length))]).block(0, DRAWS)
         evaluations += sampler.evaluations

@@ -64,7 +64,7 @@ def scout(model: Model, options: SamplerOptions, key: Array, session: Session) -
     starts = np.concatenate([scatter(position, CHAINS), scatter_groups(from_prior, SCOUT_RUNGS)])
     gains: tuple[float, ...] = DESCENT
     if model.metric is not None:
-        starts, steps = levenberg_marquardt(model, starts, generator(keys.child(key, len(position))))
+        starts, steps = levenberg_marquardt(model, starts, generator(keys.fold_in(key, len(position))))
         gains, evaluations = DESCENT[:1], evaluations + (1 + steps) * starts[..., 0].size
     chains = gather_chains([sampler.descend(start, gains) for start in starts])
     evaluations += sampler.evaluations
