@@ -1,36 +1,49 @@
 # Two commands set everything up on a machine that has python3 and make: `make demo` and `make test`.
 PYTHON ?= python3
-BIN := .venv/bin
+VENV := .venv
+BIN := $(VENV)/bin
 
-.PHONY: demo check test test-slow lint docs bench clean
+.PHONY: demo check test test-slow test-newest test-here lint docs bench clean
 
-demo: .venv/installed
+demo: $(VENV)/installed
 	$(BIN)/python examples/pima.py
 
 # From a clone to the first green test: a part of the tests that touches every part of the library.
 QUICK := model/test_model.py control path/test_quadrature.py path/test_ladders.py sampling/test_swaps.py kernels \
     estimators/test_stepping_stone.py estimators/test_mbar.py runtime/test_linalg.py cli
 
-check: .venv/installed-dev lint
+check: $(VENV)/installed-dev lint
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(QUICK:%=tests/%)
 
-test: .venv/installed-dev lint
+test: $(VENV)/installed-dev lint
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # Long statistical studies: forty of the paper's replicates, and Pima's reference by Gauss-Hermite quadrature.
-test-slow: .venv/installed-dev
+test-slow: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
 
-lint: .venv/installed-dev
+# What new versions of other libraries break first, on the newest Python of this machine, with what pip installs today.
+NEWEST := interop/test_pymc.py interop/test_bambi.py interop/test_numpyro.py interop/test_callback.py \
+    interop/test_arviz.py runtime/test_devices.py test_packaging.py
+
+test-newest:
+	@python=$$($(PYTHON) .ci/newest.py) && \
+	if [ -n "$$python" ]; then $(MAKE) VENV=.venv-newest PYTHON=$$python test-here demo; \
+	else echo "SKIPPED: no Python is newer than $$($(PYTHON) --version), which make test has"; fi
+
+test-here: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -n auto --dist worksteal $(NEWEST:%=tests/%)
+
+lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 # Runs the notebooks, and keeps what they gave until they change.
-docs: .venv/installed-dev
+docs: $(VENV)/installed-dev
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
-bench: .venv/installed-dev
+bench: $(VENV)/installed-dev
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.estimate
 	$(BIN)/python -m benchmarks.startup
@@ -42,16 +55,16 @@ bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks.kills
 
 $(BIN)/python:
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(VENV)
 
 # A stamp is newer than pyproject.toml once its install has succeeded: a second call installs nothing.
-.venv/installed: pyproject.toml | $(BIN)/python
+$(VENV)/installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
 
-.venv/installed-dev: pyproject.toml | $(BIN)/python
+$(VENV)/installed-dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	touch $@ .venv/installed
+	touch $@ $(VENV)/installed
 
 clean:
-	rm -rf .venv build dist docs/_build .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-newest build dist docs/_build .mypy_cache .pytest_cache .ruff_cache
