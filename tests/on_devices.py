@@ -106,9 +106,10 @@ def ran_on() -> dict[str, list]:
     """Return where chunks are made, and how often the program that makes them is compiled."""
     compiled: list[str] = []
 
-    def listen(event: str, duration_secs: float, *, fun_name: str = "", **_: Any) -> None:
-        if "backend_compile" in event and "_advance" in fun_name:
-            compiled.append(fun_name)
+    def listen(event: str, duration_secs: float, **more: str | int) -> None:
+        name = str(more.get("fun_name"))
+        if "backend_compile" in event and "_advance" in name:
+            compiled.append(name)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     engine = pop.engine_of(Path(SKEWED_2.model), 16, kernel=mala, swap=even_odd, length=3)

@@ -1,7 +1,7 @@
 """PyMC models: densities, gradients and draws against PyMC's own, names, refusals and an evidence."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -22,7 +22,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions import transforms
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 
 from thermint.interop.pymc import from_pymc
@@ -379,10 +379,10 @@ def _refused(priors: Callable[[], object]) -> pm.Model:
 class WithoutJax(Op):
     """An operation that PyTensor can run in Python alone."""
 
-    def make_node(self, x: pt.TensorVariable) -> Apply:
-        return Apply(self, [x], [x.type()])
+    def make_node(self, *inputs: Variable) -> Apply:
+        return Apply(self, inputs, [inputs[0].type()])
 
-    def perform(self, node: Apply, inputs: list, output_storage: list) -> None:
+    def perform(self, node: Apply, inputs: Sequence, output_storage: list) -> None:
         output_storage[0][0] = inputs[0]
 
 
