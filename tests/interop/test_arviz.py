@@ -80,8 +80,8 @@ def test_it_goes_through_a_file_and_arviz(result, tmp_path):
     with xr.open_datatree(tmp_path / "result.nc", engine="h5netcdf") as again:
         xr.testing.assert_equal(again, tree)
         assert again["evidence"].attrs["log_evidence"] == result.log_evidence
-    data = az.from_datatree(tree)
-    assert set(data.groups()) == {"posterior", "sample_stats", "evidence"}
+    data = az.from_datatree(tree) if hasattr(az, "from_datatree") else tree  # ArviZ 1 reads the tree itself
+    assert all(group in data for group in ("posterior", "sample_stats", "evidence"))
     assert sorted(az.summary(data).index) == ["mean[0]", "mean[1]", "scale"]
 
 
