@@ -1,7 +1,7 @@
 """Seconds of import, of compilation and of the first result on Pima, with an empty compilation cache and a full one.
 
 ``python -m benchmarks.startup`` starts each measurement in a new process. Import is that of thermint and of
-arviz-stats, which thermint imports in its first call, in a thread beside compilation. Compilation is what the first
+arviz-stats, which thermint imports in its first call. Compilation is what the first
 result takes longer than the second, from other random numbers: to trace, compile or load programs, check the prior.
 """
 
