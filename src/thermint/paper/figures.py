@@ -185,16 +185,13 @@ def _contours(ax: Axes, model: Model, surface: _Surface, position: np.ndarray, g
 def goodwin_data() -> Figure:
     """Draw the data of Goodwin's oscillator, and the solution that they were made from (SFig. "oscill")."""
     times, data = goodwin._data()
-    velocity = jit()(goodwin._velocity)
+    velocity, parameters = jit()(goodwin._velocity), np.array(GOODWIN_TRUE)
+
+    def change(_: float, x: np.ndarray) -> np.ndarray:
+        return np.asarray(velocity(x, parameters))
+
     s = np.linspace(0, times[-1], 801)
-    solution = integrate.solve_ivp(
-        lambda _, x: np.asarray(velocity(x, np.array(GOODWIN_TRUE))),
-        (0, times[-1]),
-        np.zeros(3),
-        t_eval=s,
-        rtol=1e-8,
-        atol=1e-9,
-    )
+    solution = integrate.solve_ivp(change, (0, times[-1]), np.zeros(3), t_eval=s, rtol=1e-8, atol=1e-9)
     figure, axes = _panels(1, 1, height=2.4)
     ax = axes[0, 0]
     for i in (0, 1):

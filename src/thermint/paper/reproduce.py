@@ -13,15 +13,9 @@ from thermint.paper.study import Extent, Study, cost, tasks
 
 
 def reproduce(extent: dict[str, Extent], output: Path, workers: int | None = None) -> str:
-    """Run what is missing of the study, and write its tables and figures.
+    """Run what the output folder lacks of the study, and write its tables and figures there.
 
-    Args:
-        extent: which applications, how many draws and replicates of each.
-        output: a directory; what an earlier call left there is not run again.
-        workers: processes, by default one a core.
-
-    Returns:
-        The tables as Markdown.
+    Returns the tables as Markdown. By default there is one worker process per core.
     """
     study = Study(output / "replicates.jsonl")
     wanted = tasks(extent)

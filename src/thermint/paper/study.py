@@ -18,6 +18,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -85,32 +86,23 @@ class Application:
         return self.log_evidence[-1] - (self.log_evidence[0] if len(self.models) == 2 else 0.0)
 
 
+def _models(
+    module: ModuleType, *numbers: int, **options: Any
+) -> tuple[tuple[Callable[[], Model], ...], tuple[float, ...]]:
+    """Return functions that build the models of a module, and their log evidences."""
+    build = tuple(partial(module.model, number, **options) for number in numbers)
+    return build, tuple(module.log_evidence(number, **options) for number in numbers)
+
+
 APPLICATIONS = {
     application.name: application
     for application in (
         Application("linear", "Linear regression", (linear.model,), (linear.log_evidence(),)),
+        Application("radiata", "Radiata pine", *_models(radiata, 1, 2, benchmark=True)),
+        Application("pima", "Pima Indians", *_models(pima, 1, 2)),
+        # The slowest solution of a batch holds up all others, so that blocks have one replicate.
         Application(
-            "radiata",
-            "Radiata pine",
-            tuple(partial(radiata.model, k, benchmark=True) for k in (1, 2)),
-            tuple(radiata.log_evidence(k, benchmark=True) for k in (1, 2)),
-        ),
-        Application(
-            "pima",
-            "Pima Indians",
-            tuple(partial(pima.model, k) for k in (1, 2)),
-            tuple(pima.log_evidence(k) for k in (1, 2)),
-        ),
-        Application(
-            "goodwin",
-            "Goodwin oscillator",
-            tuple(partial(goodwin.model, g) for g in (3, 4)),
-            tuple(goodwin.log_evidence(g) for g in (3, 4)),
-            draws=(1000,),
-            replicates=10,
-            block=1,  # the slowest solution of a batch holds up all others
-            tuning=1,
-            weight=100.0,
+            "goodwin", "Goodwin oscillator", *_models(goodwin, 3, 4), (1000,), 10, block=1, tuning=1, weight=100.0
         ),
     )
 }
@@ -192,12 +184,7 @@ def _record(
     task: Task, replicate: int, evaluations: int, seconds: float, rows: list[tuple], warnings: tuple[str, ...]
 ) -> Record:
     names = ("estimator", "degree", "rule", "log_evidence", "standard_error")
-    return {
-        "application": task.application,
-        "model": task.model,
-        "draws": task.draws,
-        "setting": task.setting,
-        "replicate": replicate,
+    return dict(zip(KEYS, (*task[:4], replicate), strict=True)) | {
         "evaluations": evaluations,
         "seconds": round(seconds, 3),
         "estimates": [dict(zip(names, row, strict=True)) for row in rows],
@@ -254,9 +241,8 @@ def _evaluations(draws: int) -> int:
 def estimates_of(draws: Draws) -> tuple[list[tuple], dict[str, Any], tuple[str, ...]]:
     """Estimate the log evidence from the draws of one population in all of the paper's ways.
 
-    Returns:
-        Rows (estimator, degree, rule, log evidence, standard error); integrand and variance ratio R, [degree][rung];
-        and warnings.
+    Returns rows (estimator, degree, rule, log evidence, standard error); integrand and variance ratio R,
+    [degree][rung]; and warnings.
     """
     ladder, (number, rungs, d) = np.asarray(draws.ladder), draws.position.shape[1:]
     plan = make_plan(draws=number, populations=1, rungs=rungs, dimension=d, degree=2, rule=RULES[1], crossfit=False)
@@ -328,33 +314,23 @@ class Study:
 
     def rungs(self) -> pd.DataFrame:
         """One row for each replicate, degree and rung."""
-        t = ladders.power(RUNGS)
-        tables = [
-            pd.DataFrame(
-                {key: record[key] for key in KEYS if key != "setting"}
-                | {
-                    "degree": np.repeat(DEGREES, RUNGS),
-                    "rung": np.tile(np.arange(RUNGS), len(DEGREES)),
-                    "t": np.tile(t, len(DEGREES)),
-                    "integrand": np.ravel(record["integrand"]),
-                    "ratio": np.ravel(record["ratio"]),
-                }
-            )
+        rows = [
+            (*(record[key] for key in KEYS if key != "setting"), degree, rung, t, *values)
             for record in self.records
             if "ratio" in record
+            for degree in DEGREES
+            for rung, (t, *values) in enumerate(
+                zip(ladders.power(RUNGS), record["integrand"][degree], record["ratio"][degree], strict=True)
+            )
         ]
-        return pd.concat(tables, ignore_index=True)
+        names = [key for key in KEYS if key != "setting"] + ["degree", "rung", "t", "integrand", "ratio"]
+        return pd.DataFrame(rows, columns=names)
 
 
 def answers(estimates: pd.DataFrame, application: str, draws: int) -> dict[Method, np.ndarray]:
     """Log evidence, or log Bayes factor B21 where there are two models, of every replicate: [replicate].
 
     Failures, NaN or infinite, are among them; replicates that only one of the models has are not.
-
-    Args:
-        estimates: one row an estimate, from `Study.estimates`.
-        application: whose.
-        draws: N.
 
     Raises:
         ValueError: nothing of that kind has been run.

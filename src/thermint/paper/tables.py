@@ -16,15 +16,10 @@ TABLES = {1: ("linear", "radiata"), 2: ("pima", "goodwin")}
 
 
 def table(number: int, estimates: pd.DataFrame) -> pd.DataFrame:
-    """Make Table 1 or 2: a row for each application, number of draws and estimator that has been run.
+    """Make Table 1 or 2 from `Study.estimates`: a row for each application, number of draws and estimator.
 
-    Args:
-        number: 1 or 2.
-        estimates: one row an estimate, from `Study.estimates`.
-
-    Returns:
-        A table with the published columns, ours, root mean square error against the truth, and what one replicate of
-        one model took: likelihood evaluations and seconds.
+    Its columns are those published and ours, the root mean square error against the truth, and likelihood evaluations
+    and seconds of one replicate of one model.
     """
     columns = ["mse", "se"] if number == 1 else ["mean", "sd"]
     rows = []

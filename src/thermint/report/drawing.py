@@ -49,12 +49,7 @@ def bar(shares: Sequence[float], label: str) -> str:
 def integrand(result: Evidence, described: Sequence[str]) -> str:
     """Draw E_t[g] as `plots.integrand` does, with an element for every rung that answers to the pointer.
 
-    Args:
-        result: the answer; its table of rungs may lack errors and plain averages.
-        described: a description of each rung.
-
-    Returns:
-        The SVG; "" if there is nothing to draw.
+    The table of rungs may lack errors and plain averages; without means, the SVG is "". ``described`` is of each rung.
     """
     rungs = result.rungs
     if not {"t", "mean"} <= set(rungs) or not np.isfinite(rungs["mean"]).any():
@@ -110,13 +105,9 @@ def nice_ticks(low: float, high: float) -> np.ndarray:
 
 
 def from_matplotlib(draw: Callable[..., object], size: tuple[float, float], label: str, prefix: str) -> str:
-    """Draw with matplotlib, and return SVG in the colours and the font of the page.
+    """Draw on a matplotlib figure of a size in inches, and return SVG in the colours and the font of the page.
 
-    Args:
-        draw: function of the figure.
-        size: in inches.
-        label: description, for readers of the screen.
-        prefix: of all ids in the SVG, which must differ from those of other figures.
+    The label describes it to screen readers. The prefix sets its ids apart from those of other figures.
 
     Raises:
         ImportError: there is no matplotlib.

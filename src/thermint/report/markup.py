@@ -43,16 +43,9 @@ def table(
     chosen: int | None = None,
     tall: bool = False,
 ) -> str:
-    """Write a table, which scrolls where it is too wide, or too tall.
+    """Write a table, which scrolls where it is too wide or, if ``tall``, too tall.
 
-    Args:
-        header: names of the columns.
-        rows: the first cell of each is its header.
-        id: of the table.
-        css: class of the table.
-        wordy: columns of words, not of numbers.
-        chosen: the row that is set in bold.
-        tall: scroll after some rows.
+    The first cell of a row is its header; ``wordy`` columns hold words, and the ``chosen`` row is bold.
     """
 
     def cell(tag: str, column: int, content: str) -> str:
@@ -77,16 +70,7 @@ def table(
 def figure(
     draw: Callable[..., object], shown: Any, size: tuple[float, float], caption: str, prefix: str, **grid: Any
 ) -> str:
-    """Draw a plot with its caption, or nothing where it cannot be drawn.
-
-    Args:
-        draw: one of `thermint.plots`.
-        shown: the result or table that it draws.
-        size: of the figure, in inches.
-        caption: below it.
-        prefix: of its ids, which no other figure has.
-        **grid: of its axes; by default there is one.
-    """
+    """Draw a plot of a result or table with its caption, or nothing where it cannot be drawn; see `from_matplotlib`."""
     try:
         svg = drawing.from_matplotlib(lambda figure: draw(shown, figure.subplots(**grid)), size, caption, prefix)
     except (ImportError, ValueError):

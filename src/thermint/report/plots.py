@@ -70,14 +70,7 @@ def integrand(result: Evidence, ax: Axes | None = None) -> Axes:
     named = "average"
     if "plain_mean" in table:
         named = "with control variates, ± 2 errors"
-        plain: dict[str, Any] = {
-            "color": ORANGE,
-            "marker": "s",
-            "markersize": 3,
-            "linestyle": "none",
-            "capsize": 2,
-            "linewidth": 0.8,
-        }
+        plain = {"color": ORANGE, "linestyle": "none", "capsize": 2, **DOTS, "marker": "s", "linewidth": 0.8}
         ax.errorbar(t, table["plain_mean"], 2 * table["plain_error"], label="plain average, ± 2 errors", **plain)
     band = 2 * np.interp(fine, t, error)
     ax.fill_between(fine, through - band, through + band, color=BLUE, alpha=0.3, linewidth=0)
@@ -157,12 +150,7 @@ def traces(result: Evidence, axes: Any = None, rungs: list[int] | None = None) -
     """Draw traces of g and their rank plots, one row for each rung; returns the axes, [rung, 2].
 
     Populations that mix have traces that look alike, and level rank plots: the ranks of a population's draws among all
-    are spread evenly.
-
-    Args:
-        result: the answer.
-        axes: two for each rung; new ones by default.
-        rungs: which; by default up to four, from the first to the last.
+    are spread evenly. By default the rungs are up to four, from the first to the last.
     """
     if result.trace is None:
         raise ValueError("there are no traces to draw: this result has none.")
@@ -187,12 +175,10 @@ def traces(result: Evidence, axes: Any = None, rungs: list[int] | None = None) -
         right.set_ylim(bottom=0)
         label(left, y=f"g at t = {result.rungs['t'].iloc[rung]:.3g}")
         label(right)
-    for column, x, title in (
-        (0, "draw (thinned)", f"{populations} populations"),
-        (1, "rank of g among all populations", "rank plot: level is good"),
-    ):
-        label(axes[-1, column], x)
-        label(axes[0, column], title=title)
+    label(axes[-1, 0], "draw (thinned)")
+    label(axes[-1, 1], "rank of g among all populations")
+    label(axes[0, 0], title=f"{populations} populations")
+    label(axes[0, 1], title="rank plot: level is good")
     return axes
 
 
@@ -219,15 +205,7 @@ def estimators(result: Evidence, ax: Axes | None = None) -> Axes:
 
 
 def comparison(table: pd.DataFrame, axes: Any = None) -> np.ndarray:
-    """Draw the table that `thermint.compare` returns: log evidences with 95 % intervals, and probabilities of models.
-
-    Args:
-        table: of `thermint.compare`.
-        axes: two of them; new ones by default.
-
-    Returns:
-        The axes, [2].
-    """
+    """Draw the table of `thermint.compare`: log evidences with 95 % intervals, and probabilities, on two axes."""
     if axes is None:
         figure = pyplot().figure(figsize=(PAGE, 0.9 + 0.35 * len(table)), layout="constrained")
         axes = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
@@ -299,9 +277,7 @@ def _note(ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, flo
 
 
 def _colours(number: int) -> list[Any]:
-    if number <= len(CYCLE):
-        return list(CYCLE[:number])
-    return list(pyplot().get_cmap("viridis")(np.linspace(0, 0.95, number)))
+    return list(CYCLE[:number] if number <= len(CYCLE) else pyplot().get_cmap("viridis")(np.linspace(0, 0.95, number)))
 
 
 def _degree(name: str) -> int:

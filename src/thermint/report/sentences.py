@@ -30,11 +30,7 @@ def answer(result: Evidence, name: str = "") -> str:
 
 
 def verdict(table: pd.DataFrame) -> str:
-    """State which model the data favour and by how much, or that the errors do not allow it.
-
-    Args:
-        table: of `thermint.compare`, with two models or more.
-    """
+    """State which model of a `Comparison` the data favour and by how much, or that the errors do not allow it."""
     finite = np.isfinite(table[["log_evidence", "standard_error"]].to_numpy(dtype=float)).all(axis=1)
     if not finite.all():
         return (
