@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ from jax import Array
 from targets import SKEWED_2, Target
 
 from thermint import Model
-from thermint.kernels import Info, Kernel, Noise, Params, hmc, target_acceptance
+from thermint.kernels import Info, Kernel, Noise, Params, hmc, mala, target_acceptance
 from thermint.kernels.base import apply, metropolis, traits_of
 from thermint.kernels.hmc import leapfrog
 from thermint.model.evaluation import Evaluation, choose, evaluate, score
@@ -62,7 +62,7 @@ def has(flaw: Array, name: str, wrong: Any, right: Any) -> Any:
 
 
 @target_acceptance(0.8, carry=lambda d: d)
-def persistent(
+def _persistent(
     noise: Noise,
     state: Evaluation,
     t: Array,
@@ -81,6 +81,10 @@ def persistent(
     state, info = metropolis(noise.uniform, state, end, t, (momentum @ momentum - last @ last) / 2)
     turned = -momentum if flaw is None else has(flaw, "momentum does not turn", momentum, -momentum)
     return state, info._replace(carry=jnp.where(noise.uniform < info.acceptance, last, turned))
+
+
+persistent: Any = _persistent  # which has one argument more than the protocol of kernels without a state
+persistent.__name__ = "persistent"
 
 
 def start(model: Model, position: list[float]) -> Evaluation:
@@ -112,3 +116,15 @@ def spoiled_move(
 
 
 GOOD = dict.fromkeys(("log_likelihood", "log_prior", "grad_log_likelihood", "grad_log_prior"), 0.0)
+
+
+def some_noise() -> Noise:
+    """Noise of 2000 moves in two dimensions."""
+    return draw_chance(np.random.default_rng(2), (2000,), 2, mala).noise
+
+
+@cache
+def some_states() -> Evaluation:
+    """2000 exact draws of `SKEWED_2` at T."""
+    x = SKEWED_2.draw(np.random.default_rng(1), T, 2000)
+    return jax.jit(jax.vmap(partial(evaluate, SKEWED_2.model)))(jnp.asarray(x))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
-from moves import GOOD, Chance, T, moves, params, start
+from moves import GOOD, Chance, T, moves, params, some_noise, some_states, start
 from targets import SKEWED_2, Target, normal
 
 import thermint
@@ -22,6 +22,16 @@ from thermint.diagnostics import convergence
 from thermint.kernels import Info, Noise, Params, hamiltonian, hmc, mala
 from thermint.kernels.hmc import JITTER, LEVELS, STEPS, leapfrog, split
 from thermint.model.evaluation import Evaluation, evaluate, score
+
+
+@pytest.fixture
+def noise() -> Noise:
+    return some_noise()
+
+
+@pytest.fixture
+def states() -> Evaluation:
+    return some_states()
 
 
 def fly(

@@ -19,7 +19,21 @@ import pytest
 from jax import Array
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtr
-from moves import FACTORS, FLAWS, GOOD, Chance, T, draw_chance, has, moves, params, persistent, spoiled_move, start
+from moves import (
+    FACTORS,
+    FLAWS,
+    GOOD,
+    Chance,
+    T,
+    draw_chance,
+    has,
+    moves,
+    params,
+    persistent,
+    some_states,
+    spoiled_move,
+    start,
+)
 from scipy import integrate, stats
 from targets import INDEFINITE, SKEWED, SKEWED_2, TARGETS, Target, features, paired_z
 
@@ -121,6 +135,11 @@ def test_shapes_types_and_evaluations_per_move(kernel: Kernel) -> None:
     assert (info.acceptance.shape, info.acceptance.dtype) == ((), jnp.float64)
     assert 0 < traits_of(kernel).target_acceptance < 1
     assert (None if info.carry is None else info.carry.shape) == (None if chance.carry is None else chance.carry.shape)
+
+
+@pytest.fixture
+def states() -> Evaluation:
+    return some_states()
 
 
 @pytest.fixture
@@ -385,7 +404,7 @@ TWINS: dict[Kernel, Callable] = {
 }
 
 # Kernel, target and a step size for which about half of the moves are accepted.
-CASES = {
+CASES: dict[str, tuple[Any, Target, float]] = {
     "mmala-skewed": (mmala, SKEWED, 1.6),
     "mmala-skewed-2": (mmala, SKEWED_2, 1.3),
     "mmala-indefinite": (mmala, INDEFINITE, 1.0),

@@ -261,7 +261,7 @@ def test_wrong_gradients_are_refused_by_the_name_of_the_parameter(part):
 
 @pytest.mark.parametrize(("factor", "refused"), [(1.03, False), (1.06, True)])
 def test_gradients_may_be_as_far_off_as_differences_are(factor, refused):
-    position = np.random.default_rng(0).standard_normal((1, 50, 2))
+    position = jnp.asarray(np.random.default_rng(0).standard_normal((1, 50, 2)))
     model, shift = make_model(), shifts(position.shape, np.ones(2))
     at, ahead, behind = (jax.vmap(jax.vmap(partial(evaluate, model)))(position + s) for s in (0, shift, -shift))
     wrong = at._replace(grad_log_likelihood=factor * at.grad_log_likelihood)

@@ -72,7 +72,7 @@ def advance(
     iteration: int = 0,
     gain: float = 0.0,
     stop: int | None = None,
-    kernel: Kernel = mmala,
+    kernel: Any = mmala,
     swap: Swap = even_odd,
 ) -> tuple[Population, Draws]:
     engine = pop.engine_of(Path(model), len(start.log_step), kernel=kernel, swap=swap, length=length)
@@ -136,6 +136,7 @@ def test_a_kernel_has_numbers_of_its_own(start: Population) -> None:
     _, draws = advance(begun, kernel=followed)
     z = np.diff(np.concatenate([begun.state.position[:, None], draws.position], axis=1), axis=1)[:, 0, 1:] / 0.1
     assert stats.kstest(z.ravel(), "norm").pvalue > 1e-4
+    assert draws.acceptance is not None
     assert stats.kstest(-np.log(draws.acceptance[:, :, 1:]).ravel(), "uniform").pvalue > 1e-4
 
 
