@@ -40,7 +40,7 @@ def test_densities_integrate_to_one_in_two_dimensions_and_are_scipys(name: str) 
     each = [
         stats.multivariate_normal(m, mixture.cholesky[k] @ mixture.cholesky[k].T).logpdf(theta)
         if np.isinf(mixture.dof)
-        else stats.multivariate_t(m, mixture.cholesky[k] @ mixture.cholesky[k].T, mixture.dof).logpdf(theta)
+        else stats.multivariate_t(m, mixture.cholesky[k] @ mixture.cholesky[k].T, int(mixture.dof)).logpdf(theta)
         for k, m in enumerate(mixture.mean)
     ]
     expected = special.logsumexp(np.stack(each, axis=1) + mixture.log_weight, axis=1)

@@ -258,9 +258,13 @@ def test_rung_0_is_the_prior_where_there_is_a_likelihood() -> None:
     np.testing.assert_allclose(end.log_step, 0.01 * np.sum(np.nan_to_num(acceptance) - 0.6, axis=1), atol=1e-12)
 
 
-@pytest.mark.parametrize(("step", "share"), [(1.0, 0.5), (1000.0, 0.0)], ids=["border", "far away"])
+@pytest.mark.parametrize(
+    ("step", "share"),
+    [(1.0, 0.5), (10.0, stats.norm.cdf(1.0) - 0.5), (1000.0, 0.0)],  # steps of up to 10 s.d. are near
+    ids=["border", "near and far", "far away"],
+)
 def test_only_what_is_near_is_a_border(step: float, share: float) -> None:
-    """The likelihood is zero below zero: by steps of 1 and 1000 s.d. from there half of all proposals fall there."""
+    """The likelihood is zero below zero: by steps of any length from there half of all proposals fall there."""
     model = cut_model(0.0, np.inf)
     start = start_at(np.full((400, len(LADDER), 1), 1e-9), model, math.log(step))
     _, draws = advance(start, 1, model=model, kernel=random_walk, factors=np.ones((4, 1, 1)))

@@ -56,8 +56,10 @@ def _log_likelihood(model: Model, mixture: Mixture, theta: Array) -> Array:
     return model.log_likelihood(theta) + model.log_prior(theta) - mixture.log_density(theta)
 
 
-def _metric(model: Model, mixture: Mixture, theta: Array) -> tuple[Array | None, Array | None]:
+def _metric(model: Model, mixture: Mixture, theta: Array) -> tuple[Array, Array]:
     state = Path(model, mixture).evaluate(theta)
+    assert state.fisher is not None
+    assert state.prior_curvature is not None
     return state.fisher, state.prior_curvature
 
 

@@ -52,7 +52,7 @@ class Rungs(NamedTuple):
 def rungs_of(ladder: AnyArray, precision_factor: AnyArray) -> Rungs:
     """Make it for kernels that solve by multiplying.
 
-    On several devices of a CPU at once, JAX 0.10 waits forever for the solver that it would call instead.
+    On populations devices of a CPU at once, JAX 0.10 waits forever for the solver that it would call instead.
     """
     return Rungs(ladder, precision_factor, np.asarray(np.linalg.inv(precision_factor), dtype=float))
 
@@ -64,7 +64,7 @@ class Engine(NamedTuple):
     kernel: Kernel  # the move within a rung
     swap: Swap  # the move between rungs
     length: int  # iterations that the program has room for: it makes chunks of any length up to that
-    team: DeviceLayout  # the devices that share the populations
+    layout: DeviceLayout  # the devices that share the populations
     copies: list[Path]  # of the path, one on each of those
     level: int = 1  # of optimisation; see `thermint.runtime.programs.jit`
 
@@ -72,9 +72,9 @@ class Engine(NamedTuple):
 def engine_of(
     path: Path, populations: int, *, kernel: Kernel, swap: Swap, length: int, level: int = 1, alone: bool = False
 ) -> Engine:
-    """Get ready to move so many populations, on all devices, or ``alone`` on one."""
-    team = device_layout(populations, alone)
-    return Engine(path, kernel, swap, length, team, team.put(path), level)
+    """Copy the path to the devices that will share the populations: all, or ``alone`` one."""
+    layout = device_layout(populations, alone)
+    return Engine(path, kernel, swap, length, layout, layout.put(path), level)
 
 
 class Chunk(NamedTuple):
@@ -82,7 +82,7 @@ class Chunk(NamedTuple):
 
     ends: list[Array]  # where the populations of each group will be, packed
     record: list[Array]  # of their draws
-    number: int  # of iterations
+    iterations: int
     ladder: Ladder
     carry: int  # numbers in the kernel's own state
 
@@ -108,8 +108,8 @@ def launch(
         gain: how fast step sizes follow the acceptance rate (Robbins-Monro); 0 leaves them frozen.
         stop: number of the iteration before which to stop, ``engine.length`` away at most.
     """
-    team, length = engine.team, engine.length
-    keys = keys[team.populations]
+    layout, length = engine.layout, engine.length
+    keys = keys[layout.populations]
     d = rungs.precision_factor.shape[-1]
     traits = traits_of(engine.kernel)
     normals, uniforms = traits.numbers(d)
@@ -118,13 +118,13 @@ def launch(
     fresh = engine.path.draw(keys, iteration, for_fresh[:, :, 0])
     # As one array, which is moved to a device in one step.
     chance = np.concatenate([part.reshape(len(keys), -1) for part in (random, fresh)], axis=1)
-    packed = before.ends if isinstance(before, Chunk) else team.cut(_pack(before)[team.populations])
+    packed = before.ends if isinstance(before, Chunk) else layout.cut(_pack(before)[layout.populations])
     shared = rungs, (np.int64(iteration), np.float64(gain), np.int64(stop - iteration))
     options: Any = {"length": length, "kernel": engine.kernel, "swap": engine.swap, "level": engine.level}
-    turns = cycle(zip(team.devices, engine.copies, strict=True))
+    turns = cycle(zip(layout.devices, engine.copies, strict=True))
     made = [
         _advance(*own, shared, path=copy, device=device, **options)
-        for (device, copy), *own in zip(turns, packed, team.cut(chance), strict=False)
+        for (device, copy), *own in zip(turns, packed, layout.cut(chance), strict=False)
     ]
     ends, record = map(list, zip(*made, strict=True))
     return Chunk(ends, record, stop - iteration, np.asarray(rungs.ladder), traits.carry(d))
@@ -134,7 +134,7 @@ def collect(chunk: Chunk) -> tuple[Population, Draws]:
     """Wait for the devices; return where the populations are, and their draws."""
     packed, record = (allgather(np.concatenate([*map(np.asarray, part)])) for part in (chunk.ends, chunk.record))
     d = (record.shape[-1] - 5) // 3
-    known, rest = _split_columns(record[:, : chunk.number], d)
+    known, rest = _split_columns(record[:, : chunk.iterations], d)
     return _unpack_state(packed, d, chunk.carry), Draws(chunk.ladder, *known, *np.moveaxis(rest, -1, 0))
 
 
@@ -156,19 +156,19 @@ def _advance(
     operations one by one, and JAX traces them once for every axis that is mapped over.
     """
     del level
-    (ladder, *metric), (iteration, gain, number) = jax.tree.map(jnp.asarray, shared)
+    (ladder, *metric), (iteration, gain, iterations) = jax.tree.map(jnp.asarray, shared)
     rungs, d = metric[0].shape[:2]
-    several, chains = len(chance), len(chance) * rungs
+    populations, chains = len(chance), len(chance) * rungs
     traits = traits_of(kernel)
     columns = sum(traits.numbers(d)) + 1  # the last decides on swaps
     random, fresh = jnp.split(chance, [length * rungs * columns], axis=1)
-    random, fresh = random.reshape(several, length, rungs, columns), fresh.reshape(several, length, d)
+    random, fresh = random.reshape(populations, length, rungs, columns), fresh.reshape(populations, length, d)
 
-    def everywhere(a: Array) -> Array:
+    def for_each_chain(a: Array) -> Array:
         """Repeat what populations share, [rung, ...], for each chain."""
-        return jnp.tile(a, (several, *(1,) * (a.ndim - 1)))
+        return jnp.tile(a, (populations, *(1,) * (a.ndim - 1)))
 
-    t, *metric = map(everywhere, (ladder, *metric))
+    t, *metric = map(for_each_chain, (ladder, *metric))
 
     def move(
         noise: Noise, state: Evaluation, t: Array, params: Params, fresh: Array, carry: Array | None
@@ -189,8 +189,8 @@ def _advance(
         wild = (t > 0) & (jnp.sqrt(jnp.mean(jump**2)) > MAX_JUMP_SD)
         acceptance = jnp.where(t > 0, info.acceptance, allowed.astype(float))
         invalid = ~allowed & ~impossible(info.proposal)
-        said = jnp.stack([jnp.where(invalid, jnp.nan, acceptance), (~allowed & ~wild).astype(float)])
-        return moved, said, carry
+        outcome = jnp.stack([jnp.where(invalid, jnp.nan, acceptance), (~allowed & ~wild).astype(float)])
+        return moved, outcome, carry
 
     moves = map_points(move, path.model.batch, chains)
 
@@ -200,24 +200,24 @@ def _advance(
         now = random[:, i].reshape(chains, columns)
         params = Params(jnp.exp(log_step), *metric)
         mine = jnp.repeat(fresh[:, i], rungs, axis=0)
-        state, said, carry = moves(traits.noise(now, d), state, t, params, mine, carry)
-        log_step = log_step + gain * (jnp.nan_to_num(said[:, 0]) - traits.target_acceptance)
+        state, outcome, carry = moves(traits.noise(now, d), state, t, params, mine, carry)
+        log_step = log_step + gain * (jnp.nan_to_num(outcome[:, 0]) - traits.target_acceptance)
         last_visited_reference = jnp.where(t > 0, last_visited_reference, 1.0)
         # Recorded before the swap, so that rung 0 gives independent draws.
-        row = jnp.concatenate([*map(_column, state[:5]), said, _column(last_visited_reference)], axis=1)
-        record = jax.lax.dynamic_update_slice_in_dim(record, row.reshape(several, 1, rungs, -1), i, axis=1)
-        by_ladder = (several, rungs)
+        row = jnp.concatenate([*map(_column, state[:5]), outcome, _column(last_visited_reference)], axis=1)
+        record = jax.lax.dynamic_update_slice_in_dim(record, row.reshape(populations, 1, rungs, -1), i, axis=1)
+        by_ladder = (populations, rungs)
         uniform, g = now[:, -1].reshape(by_ladder), state.log_likelihood.reshape(by_ladder)
         order = jax.vmap(swap, (0, 0, None, None))(uniform, g, ladder, iteration + i)
-        order = (order + rungs * jnp.arange(several)[:, None]).reshape(chains)
+        order = (order + rungs * jnp.arange(populations)[:, None]).reshape(chains)
         last_visited_reference = jnp.where(jnp.arange(chains) % rungs == rungs - 1, 0.0, last_visited_reference)
         travelling = jnp.concatenate([*map(_column, _known(*state, carry, last_visited_reference))], axis=1)
         return i + 1, jnp.concatenate([travelling[order], _column(log_step)], axis=1), record
 
-    blank = jnp.zeros((several, length, rungs, 3 * d + 5))
-    first = 0 * number, packed.reshape(chains, -1), blank
-    _, end, record = jax.lax.while_loop(lambda loop: loop[0] < number, body, first)
-    return end.reshape(several, rungs, -1), record
+    blank = jnp.zeros((populations, length, rungs, 3 * d + 5))
+    first = 0 * iterations, packed.reshape(chains, -1), blank
+    _, end, record = jax.lax.while_loop(lambda loop: loop[0] < iterations, body, first)
+    return end.reshape(populations, rungs, -1), record
 
 
 def _known(*parts: Any) -> list[Any]:
@@ -227,8 +227,10 @@ def _known(*parts: Any) -> list[Any]:
 def _pack(population: Population) -> np.ndarray:
     """Put all that is known of each chain side by side, step sizes last: [population, rung, columns]."""
     state, log_step, visited, carry = jax.tree.map(np.asarray, population)
-    several = log_step.shape
-    return np.concatenate([part.reshape(*several, -1) for part in _known(*state, carry, visited, log_step)], axis=-1)
+    populations = log_step.shape
+    return np.concatenate(
+        [part.reshape(*populations, -1) for part in _known(*state, carry, visited, log_step)], axis=-1
+    )
 
 
 def _unpack_state(packed: Any, d: int, carry: int) -> Population:

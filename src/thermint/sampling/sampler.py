@@ -40,7 +40,7 @@ class Sampler:
     def __init__(self, steps: ChunkScheduler, place: SamplerState, last: Draws | None) -> None:
         self.place = place
         self.length = steps.engine.length  # of a chunk
-        self.devices = steps.engine.team.size
+        self.devices = steps.engine.layout.size
         self.last = last  # draws of the warm-up, if there was one
         self._steps = steps
 
