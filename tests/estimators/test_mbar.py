@@ -132,7 +132,7 @@ def test_newton_finds_its_way_from_afar(monkeypatch: pytest.MonkeyPatch) -> None
 def test_unconverged_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     ladder = power(7, 3)
     g = traces(SKEWED, np.random.default_rng(9), ladder, 2, 200)
-    monkeypatch.setattr(module, "LARGEST_NUMBER_OF_STEPS", 2)
+    monkeypatch.setattr(module, "MAX_STEPS", 2)
     with pytest.raises(ValueError, match="MBAR has not converged"):
         mbar(g, ladder, 20)
 

@@ -175,7 +175,6 @@ def test_the_table_says_what_the_answer_rests_on() -> None:
 def test_evaluations_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     monkeypatch.setattr(annealing, "SHORT", ((1, 0.1),))  # callbacks take their time
-    monkeypatch.setattr(annealing, "PILOT_CHUNK", 1)
 
     def log_likelihood(theta: Array) -> Array:
         jax.debug.callback(lambda x: calls.append(1), theta[0])

@@ -14,12 +14,13 @@ from thermint.diagnostics.tempering import (
     trip_warnings,
 )
 from thermint.diagnostics.uncertainty import error_warnings
-from thermint.diagnostics.weights import tail_index, weight_warnings
+from thermint.diagnostics.weights import MIN_WEIGHTS, tail_index, weight_warnings
 from thermint.sampling.swaps import swap_rates
 
 __all__ = [
     "DISAGREEMENT",
     "MIN_ACCEPTANCE",
+    "MIN_WEIGHTS",
     "Tail",
     "acceptance_warnings",
     "agree",

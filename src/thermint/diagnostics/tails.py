@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-MIN_TAIL_DRAWS = 100
+from thermint.diagnostics.weights import MIN_WEIGHTS
 
 
 class Tail(NamedTuple):
@@ -25,7 +25,8 @@ def tail(x: np.ndarray, ess: float) -> Tail:
     """Estimate the heavier tail of x[population, draw], by arviz-stats; ``ess`` is the effective sample size."""
     from arviz_stats.base import array_stats
 
-    if np.ptp(x) <= 1e-12 * np.abs(x).max() or x.size < MIN_TAIL_DRAWS:
+    # The tail is a fifth of the draws; with fewer, it says nothing.
+    if np.ptp(x) <= 1e-12 * np.abs(x).max() or x.size < 5 * MIN_WEIGHTS:
         return Tail(0.0, 0.0)
     ess = min(ess, x.size)
     with np.errstate(divide="ignore", invalid="ignore"):  # chains that hardly move have many equal values

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from thermint.estimators.errors import BatchError
-
-MIN_DOF = 4.0  # degrees of freedom of an error that means something
+from thermint.estimators.errors import MIN_BATCHES, BatchError
 
 
 def error_warnings(mc: BatchError, value: float, quadrature: float, batch: float) -> list[str]:
@@ -35,7 +33,7 @@ def error_warnings(mc: BatchError, value: float, quadrature: float, batch: float
             f"slow: chains remember where they were for longer than {batch:.0f} draws, the length of a batch. The "
             "error comes from several batches joined together, and may still be too small. Increase draws."
         )
-    if mc.degrees_of_freedom < MIN_DOF and not mc.disagreement:
+    if mc.degrees_of_freedom < MIN_BATCHES - 1 and not mc.disagreement:
         found.append(
             f"a few batches of {batch:.0f} draws make up most of the Monte Carlo variance, so that the error itself is "
             "uncertain. The log likelihood has a heavy tail, typically near t = 0 under a prior that allows almost "

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 CORRELATED = 2.5  # standard errors by which the correlation of neighbouring batches must exceed what chance gives
-FEWEST = 5  # batches of a population; they do not grow beyond that
+MIN_BATCHES = 5  # batches of a population; they do not grow beyond that
 
 
 class BatchError(NamedTuple):
@@ -64,7 +64,7 @@ def batch_error(series: np.ndarray) -> BatchError:
             return BatchError(float(between), float(populations - 1), True)
     like_normal = 3 * np.sum(square / square.max()) ** 2 / np.sum((square / square.max()) ** 2)
     dof = min(populations * (batches - 1) / inflation, like_normal)
-    return BatchError(float(error), float(dof), slow=batches < min(given, 2 * FEWEST))
+    return BatchError(float(error), float(dof), slow=batches < min(given, 2 * MIN_BATCHES))
 
 
 def _correlation(series: np.ndarray) -> float:
@@ -76,7 +76,7 @@ def _correlation(series: np.ndarray) -> float:
 
 def _grown(series: np.ndarray) -> np.ndarray:
     """Join neighbouring batches as long as they are clearly correlated and enough are left."""
-    while len(series) >= 2 * FEWEST and _correlation(series) > CORRELATED / np.sqrt(series.size):
+    while len(series) >= 2 * MIN_BATCHES and _correlation(series) > CORRELATED / np.sqrt(series.size):
         odd = len(series) % 2  # the first one goes: it is the least converged
         series = (series[odd::2] + series[odd + 1 :: 2]) / 2
     return series

@@ -24,9 +24,9 @@ from thermint.path.ladders import Ladder
 from thermint.path.quadrature import Rule
 
 NODES = 16
+TOLERANCE = np.sqrt(np.finfo(float).eps)  # of the last Newton step, whose square is about the error that it leaves
 BLOCK = 4096  # points that are worked on at a time, so that they stay in the processor's cache
-TOLERANCE = 1e-8  # of the last Newton step; the error that it leaves is of the order of its square
-LARGEST_NUMBER_OF_STEPS = 50
+MAX_STEPS = 50  # of Newton, each of which squares the error; ten are usual, and more mean that rungs do not overlap
 
 _NODE = chebyshev.chebpts1(NODES)  # [node]
 _COEFFICIENTS = chebyshev.chebvander(_NODE, NODES - 1).T * np.append(1.0, np.full(NODES - 1, 2.0))[:, None] / NODES
@@ -143,7 +143,7 @@ def _newton(
     """
     rungs = len(log_z)
     mean, overlap = moments(log_z)
-    for _ in range(LARGEST_NUMBER_OF_STEPS):
+    for _ in range(MAX_STEPS):
         step = _solve(_curvature(overlap), mean - 1 / rungs)
         if np.max(np.abs(step)) < TOLERANCE:
             return log_z + step, overlap, True

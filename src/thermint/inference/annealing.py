@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pandas as pd
 from jax import Array
 
-from thermint.diagnostics import invalid_warnings, weight_warnings
+from thermint.diagnostics import MIN_WEIGHTS, invalid_warnings, weight_warnings
 from thermint.estimators.ais import log_weights
 from thermint.estimators.stepping_stone import log_mean_exp
 from thermint.interop.callback import reraise_user_error
@@ -43,8 +43,6 @@ from thermint.sampling.warmup import SHORT
 
 MOST_AT_ONCE = 1000  # particles, which bounds the memory of their random numbers
 PILOTS = 4  # populations that tune the kernel
-PILOT_CHUNK = 25
-FEWEST = 20  # particles with a likelihood
 
 
 class AnnealedParticles(NamedTuple):
@@ -100,7 +98,7 @@ def anneal(
     if not traits_of(kernel).own_metric:
         model = replace(model, metric=None)  # nobody needs it
     key_pilot, key = keys.split(keys.key(seed), 2)
-    options = SamplerOptions(PILOTS, kernel, length=PILOT_CHUNK, schedule=SHORT)
+    options = SamplerOptions(PILOTS, kernel, schedule=SHORT)
     pilot = make_sampler(Path(model), ladder, options, key_pilot)
     length = -(-particles // -(-particles // MOST_AT_ONCE))
     pieces = []
@@ -222,7 +220,7 @@ def _rungs(made: AnnealedParticles, share: np.ndarray, ladder: Ladder) -> pd.Dat
 def _warnings(log_weight: np.ndarray) -> list[str]:
     """Say where the weights cannot be trusted."""
     supported = np.sum(log_weight > -np.inf)
-    if supported == len(log_weight) or supported >= FEWEST:
+    if supported == len(log_weight) or supported >= MIN_WEIGHTS:
         return weight_warnings(log_weight)
     return [
         f"only {supported} of {len(log_weight)} particles start where the likelihood is not zero, and the others have "

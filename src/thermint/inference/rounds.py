@@ -54,8 +54,6 @@ class RoundSetup(NamedTuple):
     settings: Settings
 
 
-MAX_ROUNDS = 16  # the last has 32 768 times the draws of the first: a target that no number of draws reaches
-
 # ``(previous round, draws of an interrupted round) -> round that can start``
 Setup = Callable[[RoundResult | None, RunAccumulator | None], RoundSetup]
 
@@ -118,8 +116,6 @@ def _reasons_to_stop(call: Call, last: RoundResult, target: float) -> Iterator[s
         yield f"max_evaluations = {budget.max_evaluations}"
     if budget.max_seconds is not None and elapsed + 2 * broadcast_scalar(last.seconds) > budget.max_seconds:
         yield f"max_seconds = {budget.max_seconds:g}"
-    if last.number >= MAX_ROUNDS:
-        yield f"{MAX_ROUNDS} rounds"
     if options.ladder is not None and last.result.quadrature_error > target:
         yield "the ladder given, whose quadrature error is larger"
     if options.keep_draws:

@@ -52,7 +52,7 @@ class Evidence:
         settings: what it takes to repeat the run, see `thermint.model.settings.Settings`.
         coefficients: of the control variates, one row for each rung; in standard deviations of the log likelihood for
             one of the feature, whose trial function is named in whitened coordinates z1, z2, ...
-        trace: log likelihood (less the reference) of up to 1000 draws, [population, draw, rung].
+        trace: log likelihood (less the reference) of up to 4000 draws of each rung, [population, draw, rung].
         posterior: some draws from the posterior, which is where the path ends; None where no chain has gone there.
         draws: all draws of the last round, from all rungs of the path, where ``keep_draws`` asked for them.
     """
