@@ -68,6 +68,7 @@ def test_the_error_of_a_probability_is_the_spread_of_repeated_runs():
         (-5.1, 0.01, "very strong"),
         (-0.9, 0.1, "not worth more than a bare mention to positive"),
         (-3.1, 0.1, "positive to strong"),
+        (-3.5, 0.2, "strong"),  # four errors would reach down to "positive"
         (-4.0, 3.0, "not worth more than a bare mention to very strong"),
         (0.0, 0.1, "not worth more than a bare mention"),
     ],

@@ -67,7 +67,7 @@ def test_the_spread_and_its_error() -> None:
 def test_errors_that_are_right_are_said_to_be_wrong_once_in_a_hundred() -> None:
     """Each error is estimated with few degrees of freedom, as in a run."""
     rng = np.random.default_rng(1)
-    n, freedom, times = 8, 5.0, 4000
+    n, freedom, times = 8, 5.0, 12_000
     wrong = 0
     for _ in range(times):
         errors = np.sqrt(rng.chisquare(freedom, n) / freedom)

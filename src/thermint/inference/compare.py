@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import html
 import inspect
 import re
 import types
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ import pandas as pd
 from scipy import special
 
 from thermint.inference.evidence import evidence
+from thermint.inference.tables import RunTable
 from thermint.interop import as_model, library_of
 from thermint.model.options import require_whole
 from thermint.model.result import Evidence, plus_minus
@@ -47,7 +47,7 @@ class Ran(NamedTuple):
     data: Data | None  # shape and digest of every array that was observed, sorted; None if not known
 
 
-class Comparison(pd.DataFrame):
+class Comparison(RunTable):
     """The table of `compare`: it prints errors beside values, and says in words what the Bayes factors amount to.
 
     Attributes:
@@ -57,9 +57,7 @@ class Comparison(pd.DataFrame):
     _metadata = ["results"]  # noqa: RUF012, pandas' way to keep an attribute
     results: dict[str, Evidence]
 
-    @property
-    def _constructor(self) -> type[pd.DataFrame]:
-        return pd.DataFrame  # what is made of a part of the table is a plain one
+    needed = COLUMNS
 
     def printed(self) -> pd.DataFrame:
         """Return the table as it is printed: values with their errors, and the words of Kass and Raftery."""
@@ -90,21 +88,12 @@ class Comparison(pd.DataFrame):
 
         return write(self.results, path, table=self)
 
-    def __repr__(self) -> str:
-        if not set(COLUMNS) <= set(self.columns):
-            return pd.DataFrame(self).__repr__()  # someone has taken some away
-        with pd.option_context("display.width", None, "display.max_columns", None, "display.max_colwidth", None):
-            table = self.printed().to_string()
-        return "\n".join([table, *(f"warning: {name}: {said}" for name, said in self._said())])
+    def _notes(self) -> list[str]:
+        return [f"warning: {name}: {text}" for name, several in self["warnings"].items() for text in several]
 
-    def _repr_html_(self) -> str:
-        if not set(COLUMNS) <= set(self.columns):
-            return pd.DataFrame(self).to_html()
-        said = "".join(f"<li>{html.escape(f'{name}: {text}')}</li>" for name, text in self._said())
-        return self.printed().to_html() + (f"<p>Warnings:</p><ul>{said}</ul>" if said else "")
-
-    def _said(self) -> Iterator[tuple[Any, str]]:
-        return ((name, said) for name, several in self["warnings"].items() for said in several)
+    def _html_notes(self, notes: Sequence[str]) -> str:
+        items = "".join(f"<li>{note.removeprefix('warning: ')}</li>" for note in notes)
+        return f"<p>Warnings:</p><ul>{items}</ul>" if items else ""
 
 
 def compare(
@@ -157,17 +146,19 @@ def compare(
     seed, options = read_options(options, executor)
     own = {name: {**options, "seed": seed_of(seed, name), **saved_as(options, name)} for name in names}
     ran = _run_all(models, own, executor)
-    said = _different_data({name: one.data for name, one in ran.items()})
-    if said:
-        warnings.warn(said, stacklevel=2)
+    other_data = _different_data({name: one.data for name, one in ran.items()})
+    if other_data:
+        warnings.warn(other_data, stacklevel=2)
 
     value = np.array([ran[name].result.log_evidence for name in names])
     error = np.array([ran[name].result.standard_error for name in names])
     best = int(value.argmax())
     probability, probability_error = posterior(value, error, log_prior)
     against_best = np.where(np.arange(len(names)) == best, 0.0, np.hypot(error, error[best]))
-    said_of = [((said,) if said and one.data is not None else ()) + one.result.warnings for one in ran.values()]
-    columns = (value, error, value - value[best], against_best, probability, probability_error, said_of)
+    told = [
+        ((other_data,) if other_data and one.data is not None else ()) + one.result.warnings for one in ran.values()
+    ]
+    columns = (value, error, value - value[best], against_best, probability, probability_error, told)
     table = pd.DataFrame(dict(zip(COLUMNS, columns, strict=True)), index=pd.Index(names, name="name"))
     found = Comparison(table.iloc[np.argsort(-value, kind="stable")])
     found.results = {name: ran[name].result for name in found.index}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import lru_cache
@@ -14,6 +13,7 @@ from scipy import stats
 
 from thermint.inference.compare import makes_one, read_options, require_model, saved_as, seed_of
 from thermint.inference.evidence import evidence
+from thermint.inference.tables import RunTable
 from thermint.interop import as_model
 from thermint.model.options import require_whole
 from thermint.model.result import Evidence, plus_minus
@@ -32,12 +32,10 @@ class Spread(NamedTuple):
     expected: tuple[float, float]  # where the ratio lies in 99 % of cases, if the reported errors are right
 
 
-class Replicates(pd.DataFrame):
+class Replicates(RunTable):
     """The table of `replicate`: it prints errors beside values, and says below whether they agree with the spread."""
 
-    @property
-    def _constructor(self) -> type[pd.DataFrame]:
-        return pd.DataFrame  # what is made of a part of the table is a plain one
+    needed = COLUMNS
 
     def spread(self) -> Spread:
         """Return the mean of the replicates, its error, and how their spread compares with the reported errors.
@@ -75,17 +73,8 @@ class Replicates(pd.DataFrame):
             f"large ({low:.2f} to {high:.2f} by chance)"
         )
 
-    def __repr__(self) -> str:
-        if not set(COLUMNS) <= set(self.columns):
-            return pd.DataFrame(self).__repr__()  # someone has taken some away
-        with pd.option_context("display.width", None, "display.max_columns", None, "display.show_dimensions", False):
-            return f"{self.printed()!r}\n{self.summary()}"
-
-    def _repr_html_(self) -> str:
-        if not set(COLUMNS) <= set(self.columns):
-            return pd.DataFrame(self).to_html()
-        table = self.printed().to_html(max_rows=pd.get_option("display.max_rows"))
-        return f"{table}<p>{html.escape(self.summary())}</p>"
+    def _notes(self) -> list[str]:
+        return [self.summary()]
 
 
 def replicate(model: Any, n: int, *, executor: Executor | None = None, **options: Any) -> pd.DataFrame:
