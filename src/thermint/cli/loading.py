@@ -16,12 +16,12 @@ BUILT_IN: dict[str, tuple[str, dict[str, Any], str]] = {
     "linear": ("linear", {}, "linear regression, 3 coefficients, simulated"),
     "radiata-1": ("radiata", {"number": 1}, "strength of pine by density, Williams' values"),
     "radiata-2": ("radiata", {"number": 2}, "strength of pine by adjusted density"),
-    "radiata-1-benchmark": ("radiata", {"number": 1, "benchmark": True}, "the same with the other copy of the data"),
-    "radiata-2-benchmark": ("radiata", {"number": 2, "benchmark": True}, "likewise"),
+    "radiata-1-benchmark": ("radiata", {"number": 1, "benchmark": True}, "by density, with the other copy of the data"),
+    "radiata-2-benchmark": ("radiata", {"number": 2, "benchmark": True}, "by adjusted density, with that copy"),
     "pima-1": ("pima", {"number": 1}, "diabetes by four covariates, logistic"),
     "pima-2": ("pima", {"number": 2}, "diabetes by these and age"),
     "goodwin-3": ("goodwin", {"g": 3}, "Goodwin's oscillator of 3 substances; needs diffrax, takes minutes"),
-    "goodwin-4": ("goodwin", {"g": 4}, "likewise of 4"),
+    "goodwin-4": ("goodwin", {"g": 4}, "Goodwin's oscillator of 4 substances; likewise"),
 }
 
 

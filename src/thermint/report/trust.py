@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -59,29 +58,29 @@ def not_included(result: Evidence, *, compared: bool) -> list[str]:
 
 
 # Column of `Evidence.rungs`, which of its values, and the sentence about it.
-EXTREMES: tuple[tuple[str, Callable[[np.ndarray], np.intp], str], ...] = (
+EXTREMES = (
     (
         "r_hat",
-        np.nanargmax,
+        "max",
         "R-hat of the log likelihood, which should be close to 1, is at most {value:.3f} (rung {rung}); above 1.05 "
         "there would be a warning.",
     ),
-    ("ess", np.nanargmin, "The effective number of independent {sample} is at least {value:,.0f} (rung {rung})."),
+    ("ess", "min", "The effective number of independent {sample} is at least {value:,.0f} (rung {rung})."),
     (
         "acceptance",
-        np.nanargmin,
+        "min",
         "Moves within rungs were accepted in at least {value:.0%} of the cases (rung {rung}); below {few:.0%} there "
         "would be a warning.",
     ),
     (
         "swap_rate",
-        np.nanargmin,
+        "min",
         "Neighbouring rungs swapped states in at least {value:.0%} of the attempts (rung {rung} with the next); below "
         "{few:.0%} there would be a warning.",
     ),
     (
         "pareto_k",
-        np.nanargmax,
+        "max",
         "The heaviest tail of the log likelihood has a Pareto k of {value:.2f} (rung {rung}); above 0.5 its variance "
         "is infinite.",
     ),
@@ -97,7 +96,8 @@ def checks(result: Evidence) -> list[str]:
         if column == "acceptance":
             values[:1] = np.nan  # the first rung draws independently
         if np.isfinite(values).any():
-            rung, sample = extreme(values), "weights" if kind(result) == "anneal" else "draws"
+            rung = np.nanargmax(values) if extreme == "max" else np.nanargmin(values)
+            sample = "weights" if kind(result) == "anneal" else "draws"
             found.append(sentence.format(value=values[rung], rung=rung, sample=sample, few=MIN_ACCEPTANCE))
     if np.isfinite(seen.get("round_trips", np.nan)):
         found.append(
