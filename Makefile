@@ -3,24 +3,33 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo check test test-slow test-newest test-here lint docs bench clean
+.PHONY: demo check quick test pytest test-slow test-newest test-here lint docs bench clean
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/pima.py
 
-# From a clone to the first green test: a part of the tests that touches every part of the library.
-QUICK := model/test_model.py control path/test_quadrature.py path/test_ladders.py sampling/test_swaps.py kernels \
-    estimators/test_stepping_stone.py estimators/test_mbar.py runtime/test_linalg.py cli
+# A part of the tests that touches every room, which tests/test_rooms.py sees to, in less than two minutes.
+QUICK := cli/test_cli.py control/test_basis.py control/test_gram.py diagnostics/test_weights.py \
+    estimators/test_errors.py estimators/test_stepping_stone.py inference/test_paths.py inference/test_summary.py \
+    interop/test_logistic.py kernels/test_barker.py model/test_closure_constants.py model/test_settings.py \
+    paper/test_cais.py path/test_ladders.py path/test_quadrature.py report/test_plots.py runtime/test_executors.py \
+    sampling/test_swaps.py search/test_modes.py test_rooms.py
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-check: $(VENV)/installed-dev lint
-	$(BIN)/python -m pytest -q -n auto --dist worksteal $(QUICK:%=tests/%)
+check: $(VENV)/installed-dev
+	$(MAKE) --jobs 2 --output-sync lint quick
 
-test: $(VENV)/installed-dev lint
-	$(BIN)/python -m pytest -n auto --dist worksteal
+quick: $(VENV)/installed-dev
+	$(PYTEST) -q $(QUICK:%=tests/%)
+
+test: lint pytest
+
+pytest: $(VENV)/installed-dev
+	$(PYTEST)
 
 # Long statistical studies: forty of the paper's replicates, and Pima's reference by Gauss-Hermite quadrature.
 test-slow: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
+	$(PYTEST) -m slow
 
 # What new versions of other libraries break first, on the newest Python of this machine, with what pip installs today.
 NEWEST := interop/test_pymc.py interop/test_bambi.py interop/test_numpyro.py interop/test_callback.py \
@@ -34,7 +43,7 @@ test-newest:
 	else echo "SKIPPED: no Python is newer than $$($(PYTHON) --version), which make test has"; fi
 
 test-here: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -k 'not ($(ELSEWHERE))' $(NEWEST:%=tests/%)
+	$(PYTEST) -k 'not ($(ELSEWHERE))' $(NEWEST:%=tests/%)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

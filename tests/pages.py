@@ -1,4 +1,4 @@
-"""Read the code of a documentation page, and run it: ``python pages.py FILE.md``; see `test_docs.py` for the rules.
+"""Read the code of a documentation page, and run it; see `test_docs.py`.
 
 What a page may have:
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import json
 import os
 import re
 import shlex
@@ -37,6 +36,7 @@ PIECE = re.compile(
 NAMED = re.compile(r"# ([\w.-]+\.py)\n")
 MAIN = 'if __name__ == "__main__":'
 NOT_RUN = "# Not run"
+SHORTENED = ("evidence", "compare", "replicate")  # what `fewer` changes
 
 
 class Block(NamedTuple):
@@ -84,7 +84,7 @@ def fewer(**options: Any) -> None:
     """Make later calls in this process with these options in place of what is written, so that a page is quick."""
     import thermint
 
-    for name in ("evidence", "compare", "replicate"):
+    for name in SHORTENED:
         original = _originals.setdefault(name, getattr(thermint, name))
         setattr(thermint, name, functools.partial(_with, original, options))
 
@@ -137,9 +137,3 @@ def _free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, os.getcwd())  # where files of the page are
-    results = run(Path(sys.argv[1]))
-    print(json.dumps(results))

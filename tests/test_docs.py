@@ -6,9 +6,9 @@ import importlib.util
 import json
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -52,12 +52,25 @@ def test_every_block_is_of_a_known_kind():
         assert kinds(page) <= RUN | {"file", "not run", "shell", "text", "directive"}, name_of(page)
 
 
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder to work in and to import from; what a page changes in thermint is undone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in pages.SHORTENED:
+        monkeypatch.setattr(thermint, name, getattr(thermint, name))
+    yield tmp_path
+    for name, module in [*sys.modules.items()]:
+        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.mark.filterwarnings("default")  # as for a reader
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
-def test_python_runs_as_shown(page, tmp_path):
-    runner = [sys.executable, str(Path(__file__).with_name("pages.py")), str(page)]
-    done = subprocess.run(runner, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    for line, printed, shown in json.loads(done.stdout.splitlines()[-1]):
+def test_python_runs_as_shown(page):
+    """In this process, which has imported everything and compiled some of it."""
+    for line, printed, shown in pages.run(page):
         if shown is not None:
             compare_output(printed, shown, f"{name_of(page)}, line {line}")
 

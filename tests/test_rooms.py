@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -104,3 +105,12 @@ def test_a_wrong_edge_is_noticed(file: str, source: str) -> None:
 def test_a_right_edge_is_not() -> None:
     source = "from thermint.path import ladders\nfrom . import basis\nimport numpy\n"
     assert wrong("control/gram.py", source) == []
+
+
+def test_make_check_touches_every_room() -> None:
+    makefile = (SOURCE.parents[1] / "Makefile").read_text()
+    quick = re.search(r"^QUICK := ((?:.*\\\n)*.*)", makefile, re.MULTILINE)
+    assert quick
+    files = quick[1].replace("\\\n", " ").split()
+    assert all((SOURCE.parents[1] / "tests" / file).exists() for file in files)
+    assert {file.partition("/")[0] for file in files} - {"test_rooms.py"} == set(ROOMS)

@@ -1,4 +1,4 @@
-"""A small version of every benchmark, so that none rots."""
+"""A small version of every benchmark, so that none rots; those that take long only among the slow tests."""
 
 import importlib
 import subprocess
@@ -15,14 +15,14 @@ ROOT = Path(__file__).parents[2]
     [
         ("overhead", ["--repeats", "1", "--populations", "1"], "ratio"),
         ("estimate", ["--repeats", "1", "--quick"], "peak MiB"),
-        ("startup", ["--draws", "20"], "compilation"),
+        pytest.param("startup", ["--draws", "20"], "compilation", marks=pytest.mark.slow),
         ("ladders", ["--quick", "--rungs", "16", "--populations", "2"], "equal rejection"),
         ("precision", ["--quick"], "four-modes"),
         ("shared", ["--quick"], "shared"),
-        ("calibration", ["--quick", "--workers", "1"], "worst z"),
-        ("memory", ["--draws", "100", "200"], "peak MiB"),
-        ("scaling", ["populations", "--quick", "--repeats", "1"], "slope"),
-        ("truth", ["--draws", "4000"], "log evidence"),
+        pytest.param("calibration", ["--quick", "--workers", "1"], "worst z", marks=pytest.mark.slow),
+        pytest.param("memory", ["--draws", "100", "200"], "peak MiB", marks=pytest.mark.slow),
+        pytest.param("scaling", ["populations", "--quick", "--repeats", "1"], "slope", marks=pytest.mark.slow),
+        pytest.param("truth", ["--draws", "4000"], "log evidence", marks=pytest.mark.slow),
         ("interop", ["--draws", "50", "--repeats", "1", "--only", "plain", "numpyro"], "ratio"),
     ],
 )
@@ -33,6 +33,7 @@ def test_benchmark_runs(module, options, words, monkeypatch, capsys):
     assert words in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_benchmark_runs_as_a_command():
     command = [sys.executable, "-m", "benchmarks.devices", "--quick"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -425,6 +425,7 @@ def test_phases_are_timed_once():
     assert phases.seconds["Gram"] > phases.seconds["draws"] >= 0
 
 
+@pytest.mark.slow
 def test_profile_of_a_problem():
     made = run_module("profile", "radiata-1", "--draws=100")
     assert made.returncode == 0, made.stderr
@@ -447,6 +448,7 @@ def test_a_worker_says_why_it_failed():
     assert '"failed": "KeyError' in made.stdout
 
 
+@pytest.mark.slow
 def test_quick_run(tmp_path):
     made = run_module("", "--quick", f"--page={tmp_path / 'benchmarks.md'}", f"--output={tmp_path / 'peers.jsonl'}")
     assert made.returncode == 0, made.stderr

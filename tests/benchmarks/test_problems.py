@@ -14,6 +14,7 @@ from thermint.model.checks import check_shapes
 from thermint.model.evaluation import evaluate
 
 EASY = ("correlated", "skewed", "bounded", "schools", "random-effects", "banana")
+MANY = {"correlated": 2_000_000, "random-effects": 2_000_000}  # prior draws that it takes; else 200 000
 OWN = ("linear-20", "logistic-50", "two-modes", "four-modes", "student", *EASY)
 
 
@@ -38,10 +39,10 @@ def test_values_and_gradients_are_finite_at_prior_draws(name):
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(batch))
 
 
-@pytest.mark.parametrize("name", EASY)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in MANY else ()) for n in EASY])
 def test_truth_is_the_mean_likelihood_over_the_prior(name):
     problem = PROBLEMS[name]()
-    number = 2_000_000 if name in ("correlated", "random-effects") else 200_000
+    number = MANY.get(name, 200_000)
     likelihood = np.exp(np.asarray(jax.jit(jax.vmap(problem.model.log_likelihood))(prior_draws(problem, number))))
     error = likelihood.std() / np.sqrt(number)
     assert error < 0.05 * likelihood.mean()
@@ -142,6 +143,7 @@ def test_importance_and_bridge_sampling_on_a_skewed_ratio():
         assert abs(estimate.value - np.log(7)) < 4 * estimate.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK_EFFORT)
 def test_numerical_truth_again(name):
     problem = PROBLEMS[name]()

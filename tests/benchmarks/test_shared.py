@@ -105,6 +105,7 @@ def test_never_predicts_worse_than_its_own(draws: int, rough: bool) -> None:
         np.testing.assert_array_equal(shared.mean[kept], own.mean[kept])
 
 
+@pytest.mark.slow
 def test_unbiased_and_more_precise() -> None:
     # E[y] = 0 at every rung: the integral is 0.
     ladder, values = np.linspace(0, 1, 9), []

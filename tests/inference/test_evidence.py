@@ -17,15 +17,15 @@ from thermint.path.quadrature import second_order, trapezoid
 
 @functools.cache
 def linear_draws(seed):
-    return thermint.sample(linear.model(seed), draws=100, populations=2, seed=seed)
+    return thermint.sample(linear.model(), draws=100, populations=2, seed=seed)
 
 
 @pytest.mark.parametrize("crossfit", [True, False])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_degree_two_is_exact_for_a_normal_posterior(seed, crossfit):
     """Degree 2 leaves the noise-free trapezoid value; degree 4 the noise-free second-order one (ERRATA 6)."""
     ladder = ladders.power()
-    mean, variance = linear.integrand(ladder, seed)
+    mean, variance = linear.integrand(ladder)
     draws = linear_draws(seed)
 
     two = thermint.estimate(draws, degree=2, rule="trapezoid", crossfit=crossfit)

@@ -28,6 +28,10 @@ MODE = {
 }
 
 
+# The code is the same for any number of species, and compiling it for another takes long.
+species = pytest.mark.parametrize("g", [3, pytest.param(4, marks=pytest.mark.slow)])
+
+
 @jax.jit
 @jax.vmap
 def tight(theta: jax.Array) -> goodwin.Likelihood:
@@ -87,7 +91,7 @@ def test_data_are_those_described() -> None:
     np.testing.assert_allclose(table[:, 1:], scipy_solution(TRUE) + noise, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("g", [3, 4])
+@species
 def test_log_likelihood_by_another_solver(g: int) -> None:
     y = np.loadtxt(f"{thermint.paper.__path__[0]}/data/goodwin_g3.csv", delimiter=",", skiprows=1)[:, 1:]
     for i in (0, 20, 21):
@@ -96,7 +100,7 @@ def test_log_likelihood_by_another_solver(g: int) -> None:
         assert evaluations(g).log_likelihood[i] == pytest.approx(expected, abs=1e-3, rel=1e-5)
 
 
-@pytest.mark.parametrize("g", [3, 4])
+@species
 def test_log_likelihood_does_not_depend_on_tolerances(g: int) -> None:
     error = np.abs(evaluations(g).log_likelihood - exact(g)[0])
     assert error[:20].max() < 2e-4  # posterior; 5e-5 was measured at 200 draws
@@ -114,7 +118,7 @@ def test_value_is_the_same_with_and_without_gradient() -> None:
 # --- Gradient and metric ---
 
 
-@pytest.mark.parametrize("g", [3, 4])
+@species
 def test_gradient_by_finite_differences(g: int) -> None:
     h = 1e-4
     shifts = np.zeros((40, g + 2))
@@ -128,7 +132,7 @@ def test_gradient_by_finite_differences(g: int) -> None:
         np.testing.assert_allclose(evaluations(g).grad_log_likelihood[i], slope, rtol=0, atol=1e-3 * scale + 1e-2)
 
 
-@pytest.mark.parametrize("g", [3, 4])
+@species
 def test_gradient_does_not_depend_on_tolerances(g: int) -> None:
     unit = np.sqrt(np.diagonal(exact(g)[2], axis1=1, axis2=2)).max(axis=1)  # one standard deviation of the score
     error = np.abs(evaluations(g).grad_log_likelihood - exact(g)[1]).max(axis=1)
@@ -143,7 +147,7 @@ def test_forward_mode() -> None:
     assert slope == pytest.approx(float(evaluations(3).grad_log_likelihood[0] @ direction), rel=1e-5)
 
 
-@pytest.mark.parametrize("g", [3, 4])
+@species
 def test_metric_is_the_sum_of_outer_products_of_sensitivities(g: int) -> None:
     state = jax.tree.map(lambda a: np.asarray(a[0]), evaluations(g))
     h = 1e-4
@@ -182,7 +186,7 @@ def test_extreme_parameters_are_no_exception() -> None:
 # --- Prior ---
 
 
-@pytest.mark.parametrize("g", [3, 4])
+@species
 def test_prior_is_gamma_with_its_jacobian(g: int) -> None:
     expected = np.sum(stats.gamma.logpdf(np.exp(prior(g)), 2) + prior(g), axis=1)
     np.testing.assert_allclose(jax.vmap(goodwin.model(g).log_prior)(prior(g)), expected, rtol=1e-12)

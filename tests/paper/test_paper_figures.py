@@ -269,6 +269,7 @@ def test_surfaces_show_contours_and_correlation(monkeypatch: pytest.MonkeyPatch)
         figures.surfaces(applications=["goodwin"])
 
 
+@pytest.mark.slow
 def test_goodwin_has_a_surface() -> None:
     pytest.importorskip("diffrax")
     figure = figures.surfaces(applications=["goodwin"], draws=25, grid=8)

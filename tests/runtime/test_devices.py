@@ -15,7 +15,7 @@ import pytest
 from thermint.runtime import setup as _runtime
 
 ROOT = Path(__file__).parent.parent
-COUNTS = (1, 2, 8)
+COUNTS = (1, 8)
 SETTINGS = ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")
 
 
