@@ -14,6 +14,7 @@ from targets import NORMAL, normal
 from thermint import Evidence, RunsFailedError
 from thermint.inference.compare import COLUMNS, compare, seed_of, words
 from thermint.inference.replicate import replicate
+from thermint.model.settings import Settings
 
 QUICK: dict[str, Any] = {"reference": "prior", "ladder": 11, "draws": 50, "populations": 2}
 
@@ -21,7 +22,9 @@ QUICK: dict[str, Any] = {"reference": "prior", "ladder": 11, "draws": 50, "popul
 def ran(log_evidence, standard_error, warnings=()):
     """Make a result that says so."""
     empty = pd.DataFrame()
-    return Evidence(log_evidence, standard_error, standard_error, 0.0, 50.0, 100, 1.0, warnings, empty, empty, {}, {})
+    return Evidence(
+        log_evidence, standard_error, standard_error, 0.0, 50.0, 100, 1.0, warnings, empty, empty, {}, Settings()
+    )
 
 
 THREE = {"poor": ran(-112.0, 0.3), "best": ran(-100.0, 0.1), "good": ran(-102.0, 0.2, ("not converged",))}

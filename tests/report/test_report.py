@@ -17,6 +17,7 @@ from browser import Browser, Page, executable
 
 import thermint
 from thermint import Evidence
+from thermint.model.settings import Settings
 from thermint.paper import linear
 from thermint.report import drawing, formatting, markup, sentences, trust
 from thermint.report import page as report
@@ -55,7 +56,9 @@ def annealed() -> Evidence:
 def ran(log_evidence: float, standard_error: float, warnings: tuple[str, ...] = (), **fields: Any) -> Evidence:
     """Make a result that says so, and has nothing else."""
     empty = pd.DataFrame()
-    made = Evidence(log_evidence, standard_error, standard_error, 0.0, 50.0, 100, 1.0, warnings, empty, empty, {}, {})
+    made = Evidence(
+        log_evidence, standard_error, standard_error, 0.0, 50.0, 100, 1.0, warnings, empty, empty, {}, Settings()
+    )
     return replace(made, **fields)
 
 

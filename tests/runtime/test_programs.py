@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +57,8 @@ def test_the_oldest_program_is_dropped(double, monkeypatch):
     call, _ = double
     for size in (1, 2, 3):
         call(np.ones(size), device=jax.devices()[0])
-    shapes = [kinds[0].shape for _, _, kinds, *_ in programs._PROGRAMS]
+    keys: Any = list(programs._PROGRAMS)
+    shapes = [kinds[0].shape for _, _, kinds, *_ in keys]
     assert shapes == [(2,), (3,)]
     programs.forget()
     assert not programs._PROGRAMS
