@@ -63,7 +63,7 @@ def numeric(value: ast.expr) -> bool:
     if isinstance(value, ast.Tuple | ast.List):
         plain = all(numeric(one) or isinstance(one, ast.Constant) for one in value.elts)
         return plain and any(map(numeric, value.elts))
-    return isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id in ("np", "math")
+    return isinstance(value, ast.Attribute) and value.attr in ("pi", "e", "inf")
 
 
 def everywhere() -> list[Constant]:

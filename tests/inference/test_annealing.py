@@ -194,7 +194,8 @@ def test_the_answer_depends_on_the_seed_alone(monkeypatch: pytest.MonkeyPatch) -
     first, again, other = (thermint.anneal(tilted(slope=1.0), 6, particles=2000, seed=seed) for seed in (1, 1, 2))
     assert first.log_evidence == again.log_evidence
     assert abs(first.log_evidence - other.log_evidence) > 1e-6
-    monkeypatch.setattr(annealing, "MOST_AT_ONCE", 700)  # three pieces of 667, the last of which is too long
+    one = 8 * 6 * 2  # bytes of a particle's random numbers: at 6 rungs a normal and a uniform number
+    monkeypatch.setattr(annealing, "LARGEST_ARRAY", 700 * one)  # three pieces of 667, the last of which is too long
     pieces = thermint.anneal(tilted(slope=1.0), 6, particles=2000, seed=1)
     assert pieces.log_evidence == pytest.approx(first.log_evidence, rel=1e-12)
     assert pieces.evaluations - first.evaluations == 1 * (1 + 4)

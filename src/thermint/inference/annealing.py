@@ -28,6 +28,7 @@ from thermint.interop.callback import reraise_user_error
 from thermint.kernels import Kernel, Noise, Params
 from thermint.kernels.base import apply, draw_noise, traits_of
 from thermint.model.checks import check_values
+from thermint.model.closure_constants import LARGEST_ARRAY
 from thermint.model.evaluation import Evaluation, evaluate, impossible, usable
 from thermint.model.model import Model
 from thermint.model.options import name_of, require_kernel, require_whole
@@ -40,9 +41,6 @@ from thermint.runtime.programs import jit
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.sampler import checked_model, default_kernel, make_sampler
 from thermint.sampling.warmup import SHORT
-
-MOST_AT_ONCE = 1000  # particles, which bounds the memory of their random numbers
-PILOTS = 4  # populations that tune the kernel
 
 
 class AnnealedParticles(NamedTuple):
@@ -98,9 +96,10 @@ def anneal(
     if not traits_of(kernel).own_metric:
         model = replace(model, metric=None)  # nobody needs it
     key_pilot, key = keys.split(keys.key(seed), 2)
-    options = SamplerOptions(PILOTS, kernel, schedule=SHORT)
+    options = SamplerOptions(kernel=kernel, schedule=SHORT)
     pilot = make_sampler(Path(model), ladder, options, key_pilot)
-    length = -(-particles // -(-particles // MOST_AT_ONCE))
+    most = max(1, LARGEST_ARRAY // (8 * len(ladder) * sum(traits_of(kernel).numbers(model.dimension))))
+    length = -(-particles // -(-particles // most))  # pieces whose random numbers fit in memory
     pieces = []
     for first in range(0, particles, length):
         index = np.arange(first, first + length)

@@ -24,7 +24,7 @@ class SamplerOptions:
         cheap_to_run: so little is computed that the program is compiled fast, rather than optimised.
     """
 
-    populations: int
+    populations: int = 4
     kernel: Kernel | None = None
     swap: Swap = even_odd
     length: int = 25
