@@ -21,6 +21,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "thermint"
 FACTORS = (0.5, 2.0)
+NAMES = {"FORMAT"}  # numbers that name something, such as a file format: nothing to tune
 
 
 class Constant(NamedTuple):
@@ -48,8 +49,12 @@ def constants(file: str, source: str) -> Iterator[Constant]:
         else:
             continue
         for target in targets:
-            if isinstance(target, ast.Name) and re.fullmatch(r"_?[A-Z][A-Z0-9_]*", target.id) and numeric(value):
+            if isinstance(target, ast.Name) and _is_tuned(target.id) and numeric(value):
                 yield Constant(file, target.id, node.lineno, node.end_lineno or node.lineno, value)
+
+
+def _is_tuned(name: str) -> bool:
+    return bool(re.fullmatch(r"_?[A-Z][A-Z0-9_]*", name)) and name not in NAMES
 
 
 def numeric(value: ast.expr) -> bool:

@@ -97,9 +97,18 @@ def test_estimates_from_the_same_draws_must_agree() -> None:
     assert len(diagnostics.estimator_warnings(bad, "bridge", 0.0)) == 2
     assert diagnostics.estimator_warnings(bad, "mbar", 0.0) == []  # has nothing that it must agree with
     gap = fine | {"backward": estimate(3.0, 3)}
-    assert diagnostics.estimator_warnings(gap, "cti", 0.0) == []
-    (told,) = diagnostics.estimator_warnings(gap, "forward", 0.0)
-    assert "stepping stones forward and backward differ by 3" in told
+    for name in ("cti", "mbar", "forward"):
+        (told,) = diagnostics.estimator_warnings(gap, name, 0.0)
+        assert "stepping stones forward and backward differ by 3" in told
+
+
+@pytest.mark.parametrize(("apart", "doubted"), [(0.2, False), (0.5, True)])
+def test_a_gap_between_stepping_stones_is_a_doubt_of_other_answers_if_it_is_wide(apart: float, doubted: bool) -> None:
+    """The evidence by a factor of about 1.35 or more, whatever the errors; the gap is far beyond chance in both."""
+    exact = {name: estimate(0.0, 0) for name in ("cti", "bridge", "mbar", "forward")}
+    exact |= {"backward": Estimate(apart, exact["forward"].series + 0.01 * estimate(0.0, 1).series)}
+    assert len(diagnostics.estimator_warnings(exact, "cti", 0.0)) == doubted
+    assert len(diagnostics.estimator_warnings(exact, "forward", 0.0)) == 1
 
 
 def test_a_moment_is_missing_only_if_chance_does_not_explain_it() -> None:

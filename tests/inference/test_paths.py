@@ -216,6 +216,13 @@ def test_rounds_end_at_the_target() -> None:
         assert _ending(call_with(target_error=target), round_of(answer(-1.0, error))) == expected
 
 
+def test_a_target_below_all_that_is_known_of_quadrature_ends_the_rounds() -> None:
+    done = round_of(answer(-1.0, 6e-12, quadrature_error=5e-12))
+    (told,) = _ending(call_with(target_error=1e-12), done) or [""]
+    assert "no quadrature error is known to be below" in told
+    assert _ending(call_with(target_error=5.5e-12), done) is None  # more draws may reach it
+
+
 @pytest.mark.parametrize(
     ("options", "others", "words"),
     [
@@ -228,6 +235,9 @@ def test_rounds_end_at_the_target() -> None:
         ({"ladder": ladders.power(5)}, {"result": answer(-1.0, 0.1, quadrature_error=0.02)}, "the ladder given"),
         ({"ladder": ladders.power(5)}, {"result": answer(-1.0, 0.1, quadrature_error=0.005)}, None),
         ({}, {"result": answer(-1.0, 0.1, quadrature_error=0.02)}, None),  # the ladder can still be changed
+        # Without a budget there is an end, too, after 10^4 to 10^5 times the draws of the first round.
+        ({}, {"number": 13}, None),
+        ({}, {"number": 17}, "rounds"),
     ],
 )
 def test_a_budget_ends_the_rounds(options: dict[str, Any], others: dict[str, Any], words: str | None) -> None:

@@ -10,7 +10,7 @@ from thermint.path.ladders import Ladder
 from thermint.sampling.swaps import swap_rates
 
 MIN_ACCEPTANCE = 0.1  # of moves, or of swaps
-MIN_TRIPS = 5
+MIN_TRIPS = 5  # a smaller count is known to half of itself at best, and modes may never have changed places
 
 
 def barrier(swap_rate: np.ndarray) -> np.ndarray:

@@ -8,12 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from thermint.control.coefficients import Controlled
+from thermint.control.plan import LONGEST_TRACE
 from thermint.estimators.path_summary import PathSummary
 from thermint.model.draws import Draws
 from thermint.path.quadrature import RULES, Rule
 
-# Values of g, of all rungs, that MBAR reweights to estimate a quadrature error: more take longer and show no more.
-MAX_REWEIGHTED = 200_000
+# Values of g that MBAR reweights to estimate a quadrature error: all that are kept of 4 populations at 5 rungs.
+MAX_REWEIGHTED = 20 * LONGEST_TRACE
 
 
 class CannotEstimateError(ValueError):

@@ -8,8 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from thermint.control.plan import FOLDS
+
 CORRELATED = 2.5  # standard errors by which the correlation of neighbouring batches must exceed what chance gives
-MIN_BATCHES = 5  # batches of a population; they do not grow beyond that
+MIN_BATCHES = FOLDS  # of a population, so that each has coefficients of its own; batches do not grow beyond that
 
 
 class BatchError(NamedTuple):

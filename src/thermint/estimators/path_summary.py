@@ -13,10 +13,11 @@ from thermint.control.plan import Plan
 from thermint.model.draws import Array, Draws, ScoredDraws, scored_draws
 from thermint.model.result import Posterior
 from thermint.path.coordinates import rung_moments
+from thermint.path.fitting import MAX_DRAWS
 from thermint.path.ladders import Ladder
 from thermint.runtime.store import storable
 
-MAX_KEPT = 4000  # draws that are kept for refits, as posterior draws, and for the tails of features, of each rung
+MAX_KEPT = MAX_DRAWS  # draws that are kept for refits, as posterior draws, and for the tails of features, of each rung
 
 
 @storable

@@ -26,7 +26,7 @@ from thermint.runtime.tasks import Task, failure, run_tasks
 
 # Kass and Raftery (1995): words for 2 ln BF, up to each bound.
 SCALE = ((2.0, "not worth more than a bare mention"), (6.0, "positive"), (10.0, "strong"), (np.inf, "very strong"))
-WITHIN = 2.0  # standard errors that words allow for
+WITHIN = float(special.ndtri(0.975))  # standard errors of a 95 % interval, which words allow for
 COLUMNS = (
     "log_evidence",
     "standard_error",

@@ -25,7 +25,6 @@ from thermint.search.refinement import MOST_PILOTS, RUNGS, FittedPath, refine_re
 from thermint.search.scout import Scout, scout
 
 TOLERANCE = 1e-4  # quadrature error to aim at on the fitted path, in nats, where no target error is given
-PRIOR_TOLERANCE = 1e-3  # on the prior path
 
 
 def run_scout(call: Call) -> Scout:
@@ -139,7 +138,8 @@ def _fit(call: Call, scouted: Scout, previous: RoundResult | None, length: int) 
 
 def _adapted(draws: Draws, target: float | None) -> Ladder:
     """Choose the ladder of the prior path by draws of the scout."""
-    tolerance = PRIOR_TOLERANCE if target is None else target / 4
+    # On the prior path a digit takes nearly twice as many rungs: ten times what the fitted path aims at.
+    tolerance = 10 * TOLERANCE if target is None else target / 4
     variance = np.asarray(draws.log_likelihood).var(axis=(0, 1))
     return ladders.adapted({"t": draws.ladder, "variance": variance}, tolerance)
 

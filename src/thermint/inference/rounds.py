@@ -16,7 +16,7 @@ from thermint.estimators.path_summary import PathSummary
 from thermint.inference.collect import RunAccumulator, collect, kept_bytes
 from thermint.inference.messages import draws_so_far, round_done
 from thermint.inference.options import Call
-from thermint.inference.summary import summarise
+from thermint.inference.summary import QUADRATURE_FLOOR, summarise
 from thermint.model.draws import ScoredDraws
 from thermint.model.model import Model
 from thermint.model.result import Evidence, Posterior
@@ -28,6 +28,10 @@ from thermint.runtime.programs import jit
 from thermint.runtime.store import storable
 from thermint.sampling.sampler import Sampler
 from thermint.sampling.scheduler import SamplerState
+
+# Of doubling length: the last has 30 000 times the draws of the first, and a 170th of its error. A target that is still
+# out of reach then is one that no number of draws reaches.
+MAX_ROUNDS = 16
 
 
 @storable
@@ -116,6 +120,10 @@ def _reasons_to_stop(call: Call, last: RoundResult, target: float) -> Iterator[s
         yield f"max_evaluations = {budget.max_evaluations}"
     if budget.max_seconds is not None and elapsed + 2 * broadcast_scalar(last.seconds) > budget.max_seconds:
         yield f"max_seconds = {budget.max_seconds:g}"
+    if last.number >= MAX_ROUNDS:
+        yield f"{MAX_ROUNDS} rounds"
+    if target < last.result.quadrature_error <= 2 * QUADRATURE_FLOOR:
+        yield f"that no quadrature error is known to be below {QUADRATURE_FLOOR:g}"
     if options.ladder is not None and last.result.quadrature_error > target:
         yield "the ladder given, whose quadrature error is larger"
     if options.keep_draws:

@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from thermint.runtime.keys import key_data
 
-WORDS = 4  # numbers that Philox makes at once
+WORDS = len(np.random.Philox(0).state["buffer"])  # numbers that Philox makes at once
 
 
 class Block(NamedTuple):

@@ -16,11 +16,13 @@ from thermint.sampling.swaps import swap_rates
 
 # ``(population, precision_factor, ladder, iteration, gain, stop) -> (population, chunk of draws)``
 Advance = Callable[[Population, np.ndarray, Ladder, int, float, int], tuple[Population, Draws]]
-# Iterations of each round, and how fast step sizes follow the acceptance rate.
 WarmupSchedule = tuple[tuple[int, float], ...]
+# Iterations of each round, and how fast step sizes follow the acceptance rate (Robbins and Monro): fast while they are
+# off by factors, then slowly, so that they settle; the last rounds are long, as covariances come from their draws.
 LONG: WarmupSchedule = ((25, 0.5), (25, 0.3), (50, 0.2), (50, 0.1), (100, 0.1), (100, 0.05))
+# For a search, whose draws need not be as many; and where the covariance is known, for step sizes alone.
 SHORT: WarmupSchedule = ((25, 0.5), (25, 0.3), (25, 0.2), (50, 0.1))
-STEPS_ONLY: WarmupSchedule = ((50, 0.3), (50, 0.1))
+STEPS_ONLY: WarmupSchedule = ((50, 0.3), (50, 0.1))  # two rounds, as step sizes begin near their best
 
 
 class Tuned(NamedTuple):

@@ -24,7 +24,7 @@ from thermint.sampling.sampler import make_sampler
 from thermint.search.modes import Chains, drop_transient, missed_modes
 from thermint.search.scout import CHAINS, DRAWS
 
-MOST_PILOTS = 6
+MOST_PILOTS = 6  # runs, each as long as a warm-up; a third of them may give back modes that the one before has missed
 KL_TOL = 0.5  # nats, symmetrised Kullback-Leibler divergence from the posterior of a reference that is close enough
 RUNGS = (5, 7, 10, 14, 20)  # numbers of Lobatto rungs to choose from: each is another program to compile
 
