@@ -44,9 +44,10 @@ def cost(rows: int, parameters: int, rungs: int, populations: int, repeats: int)
 
     import thermint
     from thermint.control.plan import make_plan
+    from thermint.interop import checked_model
     from thermint.path.path import Path
     from thermint.sampling.options import SamplerOptions
-    from thermint.sampling.sampler import checked_model, default_kernel, make_sampler
+    from thermint.sampling.sampler import default_kernel, make_sampler
 
     rng = np.random.default_rng(0)
     X = jnp.asarray(rng.normal(size=(rows, parameters)))

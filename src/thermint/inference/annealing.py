@@ -24,6 +24,7 @@ from jax import Array
 from thermint.diagnostics import MIN_WEIGHTS, invalid_warnings, weight_warnings
 from thermint.estimators.ais import log_weights
 from thermint.estimators.stepping_stone import log_mean_exp
+from thermint.interop import checked_model
 from thermint.interop.callback import reraise_user_error
 from thermint.kernels import Kernel, Noise, Params
 from thermint.kernels.base import apply, draw_noise, traits_of
@@ -39,7 +40,7 @@ from thermint.path.path import Path
 from thermint.runtime import keys
 from thermint.runtime.programs import jit
 from thermint.sampling.options import SamplerOptions
-from thermint.sampling.sampler import checked_model, default_kernel, make_sampler
+from thermint.sampling.sampler import default_kernel, make_sampler
 from thermint.sampling.warmup import SHORT
 
 

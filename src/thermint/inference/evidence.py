@@ -12,6 +12,7 @@ from thermint.inference.checkpoint import Checkpoint, open_journal
 from thermint.inference.decisions import decide
 from thermint.inference.options import Budget, Call, Options, read_ladder
 from thermint.inference.rounds import warned
+from thermint.interop import checked_model
 from thermint.interop.callback import reraise_user_error
 from thermint.kernels import Kernel
 from thermint.model.result import Evidence
@@ -20,7 +21,6 @@ from thermint.runtime.hosts import peers
 from thermint.runtime.progress import Progress
 from thermint.runtime.session import Session
 from thermint.sampling.population import Swap
-from thermint.sampling.sampler import checked_model
 from thermint.sampling.swaps import even_odd
 
 

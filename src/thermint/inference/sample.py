@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from thermint.control.plan import chunk_length
+from thermint.interop import checked_model
 from thermint.interop.callback import reraise_user_error
 from thermint.kernels import Kernel
 from thermint.model.draws import Draws, concatenate
@@ -17,7 +18,7 @@ from thermint.path.path import Path
 from thermint.runtime import keys
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.population import Swap
-from thermint.sampling.sampler import checked_model, make_sampler
+from thermint.sampling.sampler import make_sampler
 from thermint.sampling.swaps import even_odd
 
 

@@ -4,7 +4,11 @@ import importlib
 from types import ModuleType
 from typing import Any
 
+from thermint.model.checks import check_shapes
+from thermint.model.closure_constants import lift_constants
 from thermint.model.model import Model
+from thermint.model.priors import check_normalised
+from thermint.runtime.setup import require_float64
 
 # Libraries whose models are taken as they are, with the name to print. ``library.py`` in this folder has
 # ``from_library(model) -> Model``, which is then also ``thermint.from_library``.
@@ -19,6 +23,15 @@ def as_model(model: Any) -> Model:
     """
     library = library_of(model)
     return getattr(optional(library), f"from_{library}")(model) if library else model
+
+
+def checked_model(model: Any) -> Model:
+    """Return a model of any kind as a Model, and refuse one that cannot have an evidence before anything is sampled."""
+    model = as_model(model)
+    require_float64()
+    check_shapes(model)
+    check_normalised(model)
+    return lift_constants(model)
 
 
 def library_of(model: Any) -> str | None:

@@ -1,30 +1,23 @@
-"""From a model to chunks of draws: check it, start it, warm it up, and go on for as long as anyone asks."""
+"""From a path to chunks of draws: start it, warm it up, and go on for as long as anyone asks."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from thermint import kernels
-from thermint.interop import as_model
 from thermint.kernels import Kernel, Params, hmc, mala, random_walk
 from thermint.kernels.base import traits_of
-from thermint.model.checks import check_shapes
-from thermint.model.closure_constants import lift_constants
 from thermint.model.draws import Draws
-from thermint.model.model import Model
-from thermint.model.priors import check_normalised
 from thermint.path.coordinates import RungMoments
 from thermint.path.ladders import Ladder
 from thermint.path.path import Path
 from thermint.runtime import keys
 from thermint.runtime.linalg import MAX_UNROLLED
 from thermint.runtime.session import Session
-from thermint.runtime.setup import require_float64
 from thermint.sampling import population as pop
 from thermint.sampling.options import SamplerOptions
 from thermint.sampling.scheduler import ChunkScheduler, SamplerState
@@ -102,15 +95,6 @@ class Sampler:
         spent = here.evaluations + self.length * self._steps.cost
         self.place = here._replace(population=population, iteration=stop, evaluations=spent)
         return draws
-
-
-def checked_model(model: Any) -> Model:
-    """Take a model of any kind we know, refusing one that cannot have an evidence before anything is sampled."""
-    model = as_model(model)
-    require_float64()
-    check_shapes(model)
-    check_normalised(model)
-    return lift_constants(model)
 
 
 def make_sampler(
