@@ -29,9 +29,9 @@ class RunTable(pd.DataFrame):
     def __repr__(self) -> str:
         if not set(self.needed) <= set(self.columns):
             return pd.DataFrame(self).__repr__()
-        options = ("display.width", None, "display.max_columns", None, "display.max_colwidth", None)
-        with pd.option_context(*options, "display.show_dimensions", False):
-            return "\n".join([repr(self.printed()), *self._notes()])
+        rows = {name: pd.get_option(f"display.{name}") for name in ("max_rows", "min_rows")}
+        with pd.option_context("display.max_colwidth", None):
+            return "\n".join([self.printed().to_string(**rows), *self._notes()])  # lines are not wrapped
 
     def _repr_html_(self) -> str:
         if not set(self.needed) <= set(self.columns):

@@ -13,8 +13,8 @@ from jax.flatten_util import ravel_pytree
 from thermint.model.model import Model
 from thermint.runtime.store import storable
 
-# Log likelihoods below this count as zero: fourth powers, as in the moments of their squares, would overflow.
-LOWEST = -float(np.finfo(float).max ** 0.25)
+# Log likelihoods below this count as zero: their squares, and sums of any number of these, must not overflow.
+LOWEST = -float(np.finfo(float).max ** (1 / 3))
 
 
 @storable
