@@ -1,4 +1,4 @@
-"""Read the code of a documentation page, and run it; see `test_docs.py`.
+"""Read the code of a documentation page, and run it, as ``python pages.py FILE.md`` does; see `test_docs.py`.
 
 What a page may have:
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import json
 import os
 import re
 import shlex
@@ -137,3 +138,8 @@ def _free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.getcwd())  # where files of the page are
+    print(json.dumps(run(Path(sys.argv[1]))))
