@@ -122,7 +122,7 @@ def test_warnings_come_with_a_caution():
         (1e3, 0.01, "the Bayes factor is more than 10^6 to 1 (log 1000.000 ± 0.010), which is very strong evidence"),
         (0.4, 1e-4, "about 1.49 to 1 (log 0.40000 ± 0.00010), which is not worth more than a bare mention on"),
         (1.2, 0.3, "between 1.8 and 6.0 to 1 (log 1.20 ± 0.30), which is between “not worth more than a bare mention”"),
-        (14.0, 1.0, "more than 160,000 to 1 (log 14.0 ± 1.0), which is very strong"),
+        (14.0, 1.0, "more than 170,000 to 1 (log 14.0 ± 1.0), which is very strong"),
     ],
 )
 def test_two_models_in_one_sentence(value, error, words):

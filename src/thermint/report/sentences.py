@@ -66,7 +66,7 @@ def odds(log_bf: float, error: float) -> str:
     """Format a Bayes factor above one; as a range where the error is large, and as a bound where the factor is huge.
 
     >>> odds(2.62499, 2e-5), odds(8.0, 0.01), odds(1.5, 0.3), odds(40.0, 1.0), odds(0.1, 0.2)
-    ('about 13.8 to 1', 'about 2,980 to 1', 'between 2.5 and 8.2 to 1', 'more than 10^6 to 1', 'undecided')
+    ('about 13.8 to 1', 'about 2,980 to 1', 'between 2.5 and 8.1 to 1', 'more than 10^6 to 1', 'undecided')
     """
     low, high = log_bf - WITHIN * error, log_bf + WITHIN * error
     if low <= 0:
